@@ -184,6 +184,12 @@ class IncrementalDecoder:
         return str(self.tokenizer.decode(list(tokens), **self.settings))
 
 
+def decoders_of(tokenizer: PreTrainedTokenizerBase) -> Mapping[bool, IncrementalDecoder]:
+    """Return the decoders of a tokenizer, by whether their texts have special tokens."""
+    plain = IncrementalDecoder(tokenizer)
+    return {False: plain, True: IncrementalDecoder(tokenizer, WITH_SPECIAL_TOKENS)}
+
+
 @cache
 def _byte_alphabet() -> Mapping[str, int]:
     """Return the byte of each letter of byte-level BPE."""

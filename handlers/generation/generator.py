@@ -24,13 +24,13 @@ from handlers.batching.padding import Batch, Padding, group_by_length
 from handlers.batching.rows import RowOutcome
 from handlers.batching.tokenization import Window
 from handlers.errors import NotFinite, OutOfTime, RequestError, Unprocessable, attempt, attempt_all
-from handlers.generation.decoding import WITH_SPECIAL_TOKENS, IncrementalDecoder
+from handlers.generation.decoding import IncrementalDecoder, decoders_of
 from handlers.generation.grammar import (
     CompiledGrammar,
     GrammarMatcher,
     GrammarProcessor,
 )
-from handlers.generation.layout import DECODER_ONLY, Layout
+from handlers.generation.layout import DECODER_ONLY, PromptLayout
 from handlers.generation.logits import (
     LogprobRecorder,
     banned_sequences,
@@ -44,13 +44,13 @@ from handlers.generation.randomness import seeded
 from handlers.generation.sampling import PER_PROMPT, BatchRows, PerPromptSampler, Sampling
 from handlers.generation.stopping import (
     BeamCriterion,
-    Continuation,
     DeadlineCriterion,
-    GeneratedText,
+    GenerationState,
     LookupCriterion,
     OnEnd,
     RowCriterion,
     SequenceCriterion,
+    StopTracker,
 )
 from handlers.generation.text_grammar import TextGrammar
 from handlers.generation.tool_calls import ToolSyntax
@@ -88,7 +88,7 @@ class Prompt(Window):
     compiled: CompiledGrammar | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     first_token: int | None = None
-    result: Callable[[GeneratedText], Mapping[str, Any]] | None = None
+    result: Callable[[GenerationState], Mapping[str, Any]] | None = None
     media: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
 
     @property
@@ -135,11 +135,6 @@ class Prompt(Window):
         """Return what sends one of its texts while it is generated; None where nothing does."""
         return self.stream.of_sequence(number) if self.stream and self.is_streamed else None
 
-    @property
-    def shows_special_tokens(self) -> bool:
-        """Whether its text has special tokens; one of them may begin a tool call."""
-        return bool(self.syntax) or not self.parameters.skip_special_tokens
-
     def ends(self, base: GenerationConfig) -> frozenset[int]:
         """Return the ids of the tokens that end its texts."""
         return self.parameters.ends(end_tokens(base))
@@ -148,6 +143,32 @@ class Prompt(Window):
     def is_followed(self) -> bool:
         """Whether its tokens are needed as they come: to send them, or to find a stop string."""
         return self.is_streamed or bool(self.parameters.stop)
+
+    def stop_tracker(
+        self,
+        decoders: Mapping[bool, IncrementalDecoder],
+        base: GenerationConfig,
+        before: Sequence[int],
+    ) -> StopTracker:
+        """Return what follows its texts.
+
+        Args:
+            decoders: the decoders of the tokenizer, by whether they show special tokens.
+            base: the checkpoint's generation config.
+            before: the tokens after which they are decoded.
+        """
+        # A special token may begin a tool call.
+        shows_special = bool(self.syntax) or not self.parameters.skip_special_tokens
+        return StopTracker(
+            decoders[shows_special],
+            before,
+            self.parameters.stop,
+            self.ends(base),
+            self.new_tokens,
+            self.syntax,
+            self.future,
+            self.result,
+        )
 
     def with_compiled_grammar(self) -> Prompt:
         """Return the prompt with its grammar compiled, if it has one.
@@ -191,7 +212,7 @@ class Generator:
     meter: Meter
     limit: int | None = None
     deadline: Deadline = NO_DEADLINE
-    layout: Layout = DECODER_ONLY
+    layout: PromptLayout = DECODER_ONLY
 
     def generate(self, prompts: Sequence[Prompt], budget: int) -> list[RowOutcome]:
         """Return the new tokens of each prompt; an error where the deadline left no time for them.
@@ -348,19 +369,18 @@ class Generator:
         states: BatchRows,
         matchers: Mapping[int, GrammarMatcher],
     ) -> SequenceCriterion:
-        plain = IncrementalDecoder(self.tokenizer)
-        special = IncrementalDecoder(self.tokenizer, WITH_SPECIAL_TOKENS)
-        continuations = [
-            self._continuation(prompt, special if prompt.shows_special_tokens else plain)
+        decoders = decoders_of(self.tokenizer)
+        trackers = [
+            prompt.stop_tracker(decoders, self.base, self.layout.tokens_before(prompt))
             for prompt in prompts
         ]
         if prompts[0].parameters.num_beams > 1:
-            return BeamCriterion(continuations, width)
+            return BeamCriterion(trackers, width)
         if self._lookup(prompts[0]) or self._is_assisted(prompts):
-            return LookupCriterion(continuations, width)
+            return LookupCriterion(trackers, width)
         copies = prompts[0].parameters.num_return_sequences
         streams = [prompt.stream_of(copy) for prompt in prompts for copy in range(copies)]
-        return RowCriterion(continuations, width, streams, recorder, on_end, states, matchers)
+        return RowCriterion(trackers, width, streams, recorder, on_end, states, matchers)
 
     def _lookup(self, prompt: Prompt) -> int | None:
         """Return the number of tokens to look up, None where they may exceed the last position."""
@@ -389,18 +409,6 @@ class Generator:
         fits = assistant.limit is None or len(prompt) + prompt.new_tokens <= assistant.limit
         return fits and prompt.parameters.takes_drafts
 
-    def _continuation(self, prompt: Prompt, decoder: IncrementalDecoder) -> Continuation:
-        return Continuation(
-            decoder,
-            self.layout.tokens_before(prompt),
-            prompt.parameters.stop,
-            prompt.ends(self.base),
-            prompt.new_tokens,
-            prompt.syntax,
-            prompt.future,
-            prompt.result,
-        )
-
     def _count(self, batch: Batch, prompts: Sequence[Prompt], new: Ids) -> None:
         real = sum(map(len, prompts)) + new.size
         slots = self.layout.slots(batch) + new.size
@@ -411,8 +419,6 @@ class Generator:
         config.eos_token_id = sorted(prompts[0].ends(self.base)) or NO_TOKEN
         config.update(
             **self._shared_options(prompts[0]),
-            # transformers has moved contrastive search to code on its hub.
-            penalty_alpha=0.0,
             max_new_tokens=max(prompt.new_tokens for prompt in prompts),
             max_length=None,
             pad_token_id=self.padding.ids["input_ids"],
@@ -440,13 +446,13 @@ class _Outcomes:
     states: BatchRows
 
     def pass_on(
-        self, number: int, tokens: Sequence[list[int]], texts: Sequence[GeneratedText]
+        self, number: int, tokens: Sequence[list[int]], texts: Sequence[GenerationState]
     ) -> None:
         """Pass the outcome of a prompt to the one who waits for it."""
         self.prompts[number].pass_on(self.outcome(number, tokens, texts))
 
     def outcome(
-        self, number: int, tokens: Sequence[list[int]], texts: Sequence[GeneratedText]
+        self, number: int, tokens: Sequence[list[int]], texts: Sequence[GenerationState]
     ) -> RowOutcome:
         """Return the outputs of a prompt whose sequences are finished, or its error.
 
@@ -476,7 +482,7 @@ class _Outcomes:
         ]
         return {"sequences": sequences, "texts": texts}
 
-    def _grammar_error(self, first: int, texts: Sequence[GeneratedText]) -> RequestError | None:
+    def _grammar_error(self, first: int, texts: Sequence[GenerationState]) -> RequestError | None:
         """Return the error of the first row that its grammar has ended; None if none has."""
         rows = enumerate(texts, first)
         ended = (row for row, text in rows if text.finish_reason == "eos_token")

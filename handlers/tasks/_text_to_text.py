@@ -27,7 +27,7 @@ from handlers.generation.parameters import (
     Positive,
     SamplingParameters,
 )
-from handlers.generation.stopping import GeneratedText
+from handlers.generation.stopping import GenerationState
 from handlers.schemas.pipeline_names import ANY, PipelineNames
 from handlers.schemas.request import Request, TextStream
 from handlers.schemas.text_checks import check_text
@@ -247,7 +247,7 @@ class TextToTextTask(GenerationTask[TextQuery]):
             )
         ]
 
-    def _result(self, query: TextQuery, row: Window, text: GeneratedText) -> dict[str, Any]:
+    def _result(self, query: TextQuery, row: Window, text: GenerationState) -> dict[str, Any]:
         written = text.text
         if query.parameters.clean_up_tokenization_spaces:
             written = self.tokenizer.clean_up_tokenization(written)

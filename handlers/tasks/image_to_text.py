@@ -32,7 +32,7 @@ from handlers.generation.parameters import (
     Positive,
     SamplingParameters,
 )
-from handlers.generation.stopping import GeneratedText
+from handlers.generation.stopping import GenerationState
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.runtime.model import Model
 from handlers.schemas.pipeline_names import ANY, PipelineNames
@@ -178,7 +178,7 @@ class Task(ImageTask):
     def decode(
         self, query: MediaQuery, rows: Sequence[Any], outputs: Sequence[Outputs]
     ) -> list[dict[str, Any]]:
-        texts: Sequence[GeneratedText] = outputs[0]["texts"]
+        texts: Sequence[GenerationState] = outputs[0]["texts"]
         return [
             {"generated_text": text.text, **details(rows[0], text, query.parameters)}
             for text in texts

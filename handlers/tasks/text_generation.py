@@ -34,7 +34,7 @@ from handlers.generation.generator import Prompt, end_tokens
 from handlers.generation.grammar import GrammarCompiler
 from handlers.generation.layout import DECODER_ONLY
 from handlers.generation.parameters import GenerationParameters
-from handlers.generation.stopping import GeneratedText
+from handlers.generation.stopping import GenerationState
 from handlers.generation.text_grammar import TextGrammar
 from handlers.generation.tool_calls import ToolSyntax, ToolUse, syntax_of
 from handlers.generation.tool_messages import MessageCall
@@ -285,7 +285,7 @@ class Task(GenerationTask[PromptQuery]):
         return int(self.settings.max_length or of_checkpoint or NEW_TOKENS)
 
 
-def _generated(query: PromptQuery, row: Window, text: GeneratedText) -> dict[str, Any]:
+def _generated(query: PromptQuery, row: Window, text: GenerationState) -> dict[str, Any]:
     content, calls = _parts(query, text.text)
     result: dict[str, Any] = {"generated_text": _with_prompt(query, content, calls)}
     parameters = query.parameters

@@ -8,10 +8,10 @@ import torch
 from handlers.generation.decoding import IncrementalDecoder
 from handlers.generation.stopping import (
     BeamCriterion,
-    Continuation,
     DeadlineCriterion,
-    GeneratedText,
+    GenerationState,
     RowCriterion,
+    StopTracker,
     find_stop,
 )
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
@@ -25,13 +25,13 @@ STORY = "the fox lives near the river and sang to the moon"
 
 def continuation(
     tokenizer: Any, *stops: str, ends: frozenset[int] = frozenset(), most: int = 99
-) -> Continuation:
-    return Continuation(
+) -> StopTracker:
+    return StopTracker(
         IncrementalDecoder(tokenizer), encode(tokenizer, "once upon a time"), stops, ends, most
     )
 
 
-def facts(text: GeneratedText) -> tuple[str, int, str | None]:
+def facts(text: GenerationState) -> tuple[str, int, str | None]:
     return text.text, text.tokens, text.finish_reason
 
 

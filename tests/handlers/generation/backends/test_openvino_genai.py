@@ -27,8 +27,8 @@ from handlers.errors import (
     WrongCheckpoint,
 )
 from handlers.formats.openvino import LONGEST_WHOLE_PROMPT
-from handlers.generation.continuous import RunningText
-from handlers.generation.scheduler import NewTokens
+from handlers.generation.backends.base import NewTokens
+from handlers.generation.backends.requests import RunningSequence
 from handlers.runtime.deadline import Deadline
 from handlers.schemas.request import Request, TextStream
 from tests import tiny
@@ -402,13 +402,13 @@ def test_tokens_come_step_by_step_only_where_they_are_looked_at(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, parameters: dict[str, Any], in_parts: bool
 ) -> None:
     received: list[int] = []
-    receive = RunningText.receive
+    receive = RunningSequence.receive
 
-    def record(text: RunningText, new: NewTokens) -> None:
+    def record(text: RunningSequence, new: NewTokens) -> None:
         received.append(sum(map(len, new.sequences)))
         receive(text, new)
 
-    monkeypatch.setattr(RunningText, "receive", record)
+    monkeypatch.setattr(RunningSequence, "receive", record)
     engine.predict([Request(PROMPT, {"max_new_tokens": 5, "min_new_tokens": 5, **parameters})])
     assert received == ([1] * 5 if in_parts else [0, 5])
 

@@ -12,8 +12,8 @@ import torch
 from handlers.checkpoints.checkpoint import read_checkpoint
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.config.model_config import ModelConfig
-from handlers.formats import _cache
-from handlers.formats._cache import bytes_per_token, cache_bytes
+from handlers.generation.backends import cache
+from handlers.generation.backends.cache import bytes_per_token, cache_bytes
 
 MODE = "text_generation"
 FREE = 1_000_000
@@ -43,7 +43,7 @@ def spec(checkpoint: Callable[..., Path]) -> Callable[..., ModelSpec]:
 @pytest.fixture(autouse=True)
 def memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with two GPUs and little memory."""
-    monkeypatch.setattr(_cache, "available_memory", lambda _device: FREE)
+    monkeypatch.setattr(cache, "available_memory", lambda _device: FREE)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
 
 

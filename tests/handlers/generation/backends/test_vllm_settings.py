@@ -17,7 +17,7 @@ from handlers.checkpoints.model_spec import ModelSpec
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.errors import Unprocessable, WrongCheckpoint, WrongConfig
-from handlers.formats._vllm import _environment, engine_arguments, sampling_settings
+from handlers.generation.backends.vllm import _environment, engine_arguments, sampling_settings
 from handlers.generation.parameters import GenerationParameters
 from handlers.schemas.request import Request
 from tests.sentences import refused

@@ -1,7 +1,7 @@
 """Text generation by vLLM, for `engine: vllm`.
 
 vLLM requires other versions of packages than the kit, so it runs in a process of its own, with the
-Python that the YAML names. See :mod:`handlers.formats._vllm_process`.
+Python that the YAML names. See :mod:`handlers.generation.backends.vllm_process`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.prequantized import quantization_method
 from handlers.checkpoints.weights import check_weights
 from handlers.errors import InternalError, RequestError, Unprocessable, WrongConfig
-from handlers.formats._cache import GIGABYTE, bytes_per_token, cache_bytes, longest_text
-from handlers.formats._engine_process import EngineModel, EngineProcess, EngineProgram
-from handlers.formats._engine_settings import (
+from handlers.generation.backends.cache import GIGABYTE, bytes_per_token, cache_bytes, longest_text
+from handlers.generation.backends.process import BackendModel, BackendProcess, BackendProgram
+from handlers.generation.backends.settings import (
     CHOOSING,
     MAX_SEED,
     given_settings,
@@ -42,9 +42,9 @@ from handlers.schemas.model_info import GenerationInfo
 
 logger = logging.getLogger(__name__)
 
-PROGRAM = EngineProgram(
+PROGRAM = BackendProgram(
     "vLLM",
-    Path(__file__).with_name("_vllm_process.py"),
+    Path(__file__).with_name("vllm_process.py"),
     "the checkpoint",
     "its messages are in the log of this worker; correct what they say, or leave engine out",
 )
@@ -65,7 +65,7 @@ ENVIRONMENT = {
 HAS_VLLM = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
 
 
-class VllmModel(EngineModel):
+class VllmModel(BackendModel):
     """A model that vLLM runs.
 
     Args:
@@ -78,7 +78,7 @@ class VllmModel(EngineModel):
 
     def __init__(
         self,
-        process: EngineProcess,
+        process: BackendProcess,
         limit: int,
         base: GenerationConfig,
         has_grammars: bool,
@@ -142,7 +142,7 @@ def load_vllm(spec: ModelSpec, dtype: str, load_static: Callable[[], Model]) -> 
     _check_python(python, handler.vllm_python)
     check_weights(spec.directory, spec.checkpoint.config, allow_pickle=handler.allow_pickle)
     environment = _environment(spec.device)
-    process = EngineProcess(
+    process = BackendProcess(
         PROGRAM,
         engine_arguments(spec, dtype),
         python,

@@ -28,15 +28,15 @@ from handlers.batching.rows import RowOutcome
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.trial_rows import trial_rows
 from handlers.errors import EngineFailed, RequestError, classify
-from handlers.formats._cache import BLOCK as CACHE_BLOCK
-from handlers.formats._cache import cache_blocks
-from handlers.formats._engine_settings import CHOOSING
+from handlers.generation.backends.base import GenerationBackend, NewTokens, Receive
+from handlers.generation.backends.cache import BLOCK as CACHE_BLOCK
+from handlers.generation.backends.cache import cache_blocks
+from handlers.generation.backends.requests import ContinuousGenerator
+from handlers.generation.backends.settings import CHOOSING
+from handlers.generation.batch_scheduler import BatchScheduler
 from handlers.generation.checkpoint_defaults import SETTINGS_OF_FILE
-from handlers.generation.continuous import ContinuousGenerator
 from handlers.generation.generator import Generator, Prompt, end_tokens
 from handlers.generation.parameters import GenerationParameters
-from handlers.generation.scheduler import NewTokens, Receive, TextEngine
-from handlers.generation.static_groups import StaticGroups
 from handlers.runtime.deadline import PATIENCE
 from handlers.runtime.model import Model
 
@@ -71,7 +71,7 @@ class PagedSettings:
     max_waiting: int
 
 
-class PagedModel(StaticGroups, TextEngine):
+class PagedModel(BatchScheduler, GenerationBackend):
     """A model whose greedy texts join the running ones at the next step.
 
     Args:
