@@ -9,7 +9,6 @@ from pydantic import (
     AliasChoices,
     BeforeValidator,
     Field,
-    field_validator,
     model_validator,
 )
 
@@ -99,6 +98,10 @@ def _tuple_of(most: int, least: int = 0, *, alone: bool = False) -> Callable[[An
     return read
 
 
+Stops = Annotated[
+    tuple[StopText, ...],
+    BeforeValidator(_tuple_of(MAX_STOPS, alone=True), json_schema_input_type=StopTexts),
+]
 StopTokens = Annotated[
     tuple[TokenId, ...],
     BeforeValidator(
@@ -239,7 +242,7 @@ class SamplingParameters(Parameters):
         by_generate(False, needs="num_beams", genai=Beams.WITH),
     ] = None
     """Ends a beam search at the first complete candidates."""
-    stop: Annotated[tuple[str, ...], ParameterSpec(tgi=True)] = ()
+    stop: Annotated[Stops, ParameterSpec(tgi=True)] = ()
     """Text, or list of at most 16 texts of 256 characters, before which the output ends. A text may
     have special tokens, such as `<|im_end|>`."""
     stop_token_ids: Annotated[StopTokens, ParameterSpec(has_token_ids=True, openai=SAME)] = ()
@@ -270,25 +273,6 @@ class SamplingParameters(Parameters):
     )
     """Adds `top_tokens` beside `tokens`: the most likely ones in each place. Alias:
     `top_logprobs`."""
-
-    @field_validator("stop", mode="before", json_schema_input_type=StopTexts)
-    @classmethod
-    def _one_or_many(cls, value: Any) -> Any:
-        texts = [value] if isinstance(value, str) else value
-        if texts is None:
-            return ()
-        if not isinstance(texts, (list, tuple)) or not all(
-            isinstance(text, str) and text for text in texts
-        ):
-            raise ValueError("must be a text or a list of texts; none of them empty")
-        if len(texts) > MAX_STOPS:
-            raise ValueError(f"has {len(texts):,} texts; send at most {MAX_STOPS}")
-        longest = max(map(len, texts), default=0)
-        if longest > MAX_STOP_CHARACTERS:
-            raise ValueError(
-                f"has a text of {longest:,} characters; send at most {MAX_STOP_CHARACTERS}"
-            )
-        return tuple(texts)
 
     @model_validator(mode="after")
     def _check_min_new_tokens(self) -> Self:
@@ -373,6 +357,11 @@ class SamplingParameters(Parameters):
     def records_tokens(self) -> bool:
         """Whether each token is returned with its log probability."""
         return self.details and self.num_beams == 1 if self.logprobs is None else self.logprobs
+
+    @property
+    def settings(self) -> GenerationParameters:
+        """The parameters as the generator reads them, without those of another kind of model."""
+        return GenerationParameters(**self.model_dump(include=set(SamplingParameters.model_fields)))
 
     @property
     def penalizes(self) -> bool:

@@ -22,7 +22,6 @@ from handlers.errors import RequestError, TextTooLong, WrongCheckpoint, attempt
 from handlers.generation.generator import Prompt
 from handlers.generation.layout import ENCODER_DECODER
 from handlers.generation.parameters import (
-    GenerationParameters,
     NotNegative,
     Positive,
     SamplingParameters,
@@ -82,11 +81,6 @@ class TextToTextParameters(SamplingParameters):
         if self.max_new_tokens or self.max_length is None:
             return self.max_new_tokens
         return max(1, self.max_length - 1)
-
-    @property
-    def settings(self) -> GenerationParameters:
-        """The parameters that decoders have too."""
-        return GenerationParameters(**self.model_dump(include=set(SamplingParameters.model_fields)))
 
 
 @dataclass(frozen=True)

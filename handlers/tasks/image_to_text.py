@@ -28,7 +28,6 @@ from handlers.generation.generator import Generator, Prompt
 from handlers.generation.layout import IMAGE_TO_TEXT
 from handlers.generation.parameters import (
     NAMES,
-    GenerationParameters,
     Positive,
     SamplingParameters,
 )
@@ -68,11 +67,6 @@ class ImageToTextParameters(SamplingParameters):
 
     max_new_tokens: Positive | None = None
     """Maximum new tokens. Without it, the checkpoint's, then 256."""
-
-    @property
-    def settings(self) -> GenerationParameters:
-        """The parameters as the generator reads them."""
-        return GenerationParameters(**self.model_dump(include=set(SamplingParameters.model_fields)))
 
 
 @dataclass(frozen=True, kw_only=True)

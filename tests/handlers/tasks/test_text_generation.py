@@ -105,13 +105,13 @@ def test_unseeded_sampling_varies_and_keeps_the_random_state_of_torch(model: Ser
         ),
         ("a", {"truncate": 10**30}, 400, "parameters: truncate is 1000000000000000000"),
         ("a", {"seed": -1}, 400, "parameters: seed is -1; it should be greater than or equal to 0"),
-        ("a", {"stop": [""]}, 400, "parameters: stop must be a text or a list of texts; none of"),
-        ("a", {"stop": ["x"] * 17}, 400, "parameters: stop has 17 texts; send at most 16"),
+        ("a", {"stop": [""]}, 400, "parameters: stop.0 is ''; String should have at least 1"),
+        ("a", {"stop": ["x"] * 17}, 400, "parameters: stop has 17 items; send at most 16"),
         (
             "a",
             {"stop": ["x", "y" * 257]},
             400,
-            "parameters: stop has a text of 257 characters; send at most 256",
+            "parameters: stop.1 is 'yyyyyyyy",
         ),
     ],
 )
