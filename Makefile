@@ -60,7 +60,7 @@ HERE := not vllm and not ray and not kserve and not soak
 # What notices that transformers has changed: each mode, each kind of checkpoint, batches of its families,
 # and the parts of `generate` that the kit replaces.
 LATEST_SET := $(addprefix tests/handlers/,test_contract.py test_batch_independence.py checkpoints compat formats/test_pretrained.py \
-  formats/test_paged.py generation/test_generator.py)
+  generation/backends/test_transformers_paged.py generation/test_generator.py)
 # MODES="fill_mask summarization" names the modes of demo, serve, archives and models;
 # scripts/default_modes.py has those that they take without it.
 SERVED = $(or $(MODES),$(shell $(RUN) -m scripts.default_modes))

@@ -10,7 +10,7 @@ KitError
     ├── RequestTooLarge      413  too many rows or too long a text
     │   └── TextTooLong      413  more text, or more new tokens, than the model takes
     ├── Unprocessable        422  well-formed, but not supported by this model
-    │   ├── LackingInEngine  422  not supported by the engine of its texts, but by `generate`
+    │   ├── UnsupportedByBackend  422  not supported by the engine of its texts, but by `generate`
     │   └── NotFinite        422  the outputs of the model have NaN or infinity
     ├── Overloaded           503  temporarily not available
     │   ├── OutOfTime        503  the time limit of the batch passed
@@ -165,7 +165,7 @@ class Unprocessable(RequestError):
     hub_type = "validation"
 
 
-class LackingInEngine(Unprocessable):
+class UnsupportedByBackend(Unprocessable):
     """The engine that runs texts side by side does not support the request; `generate` does."""
 
 

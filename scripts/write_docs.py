@@ -30,6 +30,8 @@ from handlers.config.handler_section import (
 )
 from handlers.config.torchserve_section import Torchrun, TorchServeSection
 from handlers.formats.base import BaseFormat
+from handlers.generation.parameter_spec import specs_of
+from handlers.generation.parameters import GenerationParameters
 from handlers.protocols import text_generation_inference
 from handlers.protocols.keys import EMPTY, Key, KeyTable
 from handlers.schemas.explanation_parameters import (
@@ -106,6 +108,7 @@ def table(name: str) -> str:
         "explanation-parameters": explanation_parameters,
         "formats": lambda _: format_traits(),
         "fastest-formats": lambda _: fastest_formats(),
+        "sampling-parameters": lambda _: sampling_parameters(),
         "keys": lambda route: keys_of_route(KEY_TABLES[route]),
     }
     return tables[kind](argument)
@@ -262,6 +265,20 @@ def _number(value: float) -> str:
 
 def _alternatives(words: Iterable[Any]) -> str:
     return ", ".join(f"`{word if isinstance(word, str) else json.dumps(word)}`" for word in words)
+
+
+def sampling_parameters() -> str:
+    """Return the table of the engines that do each parameter which chooses tokens."""
+    rows = [
+        (
+            f"`{name}`",
+            spec.genai.value if spec.genai else NOTHING,
+            NOTHING if spec.vllm is None else "yes",
+        )
+        for name, spec in specs_of(GenerationParameters).items()
+        if spec.transformers
+    ]
+    return _table(("Parameter", "openvino-genai", "vLLM"), rows)
 
 
 def _table(head: Row, rows: Sequence[Row]) -> str:

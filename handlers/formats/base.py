@@ -17,8 +17,8 @@ from handlers.checkpoints.prequantized import quantization_method
 from handlers.config.handler_section import DType, EngineName
 from handlers.config.model_config import ModelConfig
 from handlers.export.manifest import ExportManifest
-from handlers.generation.scheduler import TextEngine
-from handlers.generation.static_groups import StaticGroups
+from handlers.generation.backends.base import GenerationBackend
+from handlers.generation.batch_scheduler import BatchScheduler
 from handlers.runtime.imports import is_installed, require_package
 from handlers.runtime.model import Model
 
@@ -82,10 +82,10 @@ class BaseFormat(ABC):
             spec: the model to load.
             model: the loaded model, after the trial of its batches.
         """
-        if isinstance(model, TextEngine):
+        if isinstance(model, GenerationBackend):
             return model
         handler = spec.config.handler
-        return StaticGroups(model, handler.max_num_seqs, handler.max_waiting)
+        return BatchScheduler(model, handler.max_num_seqs, handler.max_waiting)
 
     def export(self, spec: ModelSpec, target: Path, inputs: GraphInputs) -> None:
         """Export a checkpoint to this format, and check that the outputs are equal.

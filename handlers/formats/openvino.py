@@ -42,9 +42,6 @@ from handlers.export.parity_report import ParityReport, compare_outputs
 from handlers.export.quantize import AccuracyTarget, Quantized, quantize
 from handlers.export.vector_agreement import compare_vectors
 from handlers.formats import load_checkpoint
-from handlers.formats._cache import BLOCK, cache_blocks, longest_text
-from handlers.formats._genai import GenAiModel, check_generation_config
-from handlers.formats._genai_grammar import GrammarTrials
 from handlers.formats._graph import (
     PaddedGraph,
     build_graph,
@@ -55,6 +52,9 @@ from handlers.formats._graph import (
 )
 from handlers.formats.base import BaseFormat
 from handlers.formats.pretrained import read_weights
+from handlers.generation.backends.cache import BLOCK, cache_blocks, longest_text
+from handlers.generation.backends.openvino_genai import OpenVinoGenAiModel, check_generation_config
+from handlers.generation.backends.openvino_genai_grammar import GrammarTrials
 from handlers.generation.generator import end_tokens
 from handlers.generation.grammar import token_bytes
 from handlers.runtime.cgroup import available_cores
@@ -172,7 +172,7 @@ class Format(BaseFormat):
             **_reading_of_prompts(spec),
         }
         checkpoint = self._checkpoint_of(spec)
-        return GenAiModel(
+        return OpenVinoGenAiModel(
             spec.directory,
             settings,
             scheduler,
@@ -404,7 +404,7 @@ def _reading_of_prompts(spec: ModelSpec) -> dict[str, Any]:
     return {
         "dynamic_split_fuse": False,
         "max_num_batched_tokens": LONGEST_WHOLE_PROMPT,
-        # As many as it may be: beams are counted, and `_genai_process` holds to the limit of texts.
+        # As many as it may be: beams are counted, and the process holds to the limit of texts.
         "max_num_seqs": LONGEST_WHOLE_PROMPT,
     }
 

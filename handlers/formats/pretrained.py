@@ -36,10 +36,10 @@ from handlers.formats._diffusion import load_pipeline
 from handlers.formats._last_token import pool_last_token
 from handlers.formats._lora import LoraAdapters, load_adapters
 from handlers.formats._packable import Packable, as_packable
-from handlers.formats._paged import as_paged
 from handlers.formats._vits import VitsModel
-from handlers.formats._vllm import load_vllm
 from handlers.formats.base import BaseFormat
+from handlers.generation.backends.transformers_paged import as_paged
+from handlers.generation.backends.vllm import load_vllm
 from handlers.runtime.assistant import Assistant
 from handlers.runtime.load_trials import TrialResults
 from handlers.runtime.model import Model

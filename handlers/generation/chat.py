@@ -10,14 +10,22 @@ from transformers import PreTrainedTokenizerBase
 from typing_extensions import TypedDict
 
 from handlers.config.quoting import quote
-from handlers.errors import BadRequest, RequestTooLarge, Unprocessable, summarize
-from handlers.generation.template_options import TemplateOptions, reads
+from handlers.errors import (
+    BadRequest,
+    RequestError,
+    RequestTooLarge,
+    Unprocessable,
+    attempt,
+    summarize,
+)
+from handlers.generation.template_options import TemplateOptions, knows_role, reads
 from handlers.generation.tool_calls import syntax_of
 from handlers.generation.tool_messages import (
     MAX_NAME,
     MessageCall,
     Turn,
     check_calls,
+    in_parts,
     template_turn,
     text_turns,
     to_json,
@@ -32,6 +40,8 @@ MAX_ROLE = 64
 DEVELOPER, SYSTEM = "developer", "system"
 # How templates fail: `raise_exception`, or an argument of another type than they expect.
 REFUSALS = (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
+# Stands for a file in messages without a text.
+FILE = "\N{OBJECT REPLACEMENT CHARACTER}"
 # Is written after a message to see whether the prompt has it.
 MARK = "x7q{}y"
 
@@ -46,8 +56,13 @@ class Message(TypedDict):
     tool_call_id: NotRequired[str]
 
 
-def check_messages(given: Sequence[Any], max_characters: int) -> list[Message]:
+def check_messages(given: Sequence[Any], max_characters: int, files: int = 0) -> list[Message]:
     """Return the messages of a chat with texts as contents; parts of type `text` are joined.
+
+    Args:
+        given: the messages.
+        max_characters: the maximum number of characters.
+        files: the number of files in the messages, which need no text beside them.
 
     Raises:
         BadRequest: a message without role or text.
@@ -60,7 +75,7 @@ def check_messages(given: Sequence[Any], max_characters: int) -> list[Message]:
         )
     messages = [_message(item, f"messages[{at}]") for at, item in enumerate(given)]
     texts = [f"{each['content']}{_calls_text(each)}" for each in messages]
-    check_text("".join(texts), "messages", max_characters)
+    check_text("".join(texts) or FILE * files, "messages", max_characters)
     return messages
 
 
@@ -104,11 +119,35 @@ def prompt_of(
     options.check(template)
     given: dict[str, Any] = {"chat_template": template, **options.for_template}
     known = [_with_known_role(message, template) for message in messages]
-    if "tools" in template:
+    if reads(template, "tools"):
         turns = [template_turn(message, syntax_of(template)) for message in known]
         given["tools"] = [tool.for_template for tool in tools] or None
     else:
         turns = text_turns(known, tools)
+    try:
+        return _checked_prompt(turns, tokenizer, given, max_characters)
+    except BadRequest:
+        # A template that reads parts may read no texts, such as the results of tools.
+        if not any(isinstance(turn["content"], list) for turn in turns):
+            raise
+        prompt = attempt(_checked_prompt, in_parts(turns), tokenizer, given, max_characters)
+        if isinstance(prompt, RequestError):
+            raise
+        return prompt
+
+
+def _checked_prompt(
+    turns: Sequence[Turn],
+    tokenizer: PreTrainedTokenizerBase,
+    given: Mapping[str, Any],
+    max_characters: int,
+) -> str:
+    """Return the prompt of messages in one of their forms.
+
+    Raises:
+        BadRequest: the template refuses them, or leaves one of them out.
+        RequestTooLarge: the prompt has more characters than allowed.
+    """
     try:
         prompt = _render(turns, tokenizer, given)
     except REFUSALS as error:
@@ -122,7 +161,7 @@ def prompt_of(
 
 def _with_known_role(message: Message, template: str) -> Message:
     """Return a message under a role that a template knows, where there is one for it."""
-    if message["role"] != DEVELOPER or reads(template, DEVELOPER):
+    if message["role"] != DEVELOPER or knows_role(template, DEVELOPER):
         return message
     return {**message, "role": SYSTEM}
 

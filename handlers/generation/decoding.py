@@ -183,3 +183,9 @@ class IncrementalDecoder:
 
     def _decode(self, tokens: Sequence[int]) -> str:
         return str(self.tokenizer.decode(list(tokens), **self.settings))
+
+
+def decoders_of(tokenizer: PreTrainedTokenizerBase) -> Mapping[bool, IncrementalDecoder]:
+    """Return the decoders of a tokenizer, by whether their texts have special tokens."""
+    plain = IncrementalDecoder(tokenizer)
+    return {False: plain, True: IncrementalDecoder(tokenizer, WITH_SPECIAL_TOKENS)}

@@ -24,13 +24,13 @@ from handlers.batching.padding import Batch, Padding, group_by_length
 from handlers.batching.rows import RowOutcome
 from handlers.batching.tokenization import Window
 from handlers.errors import NotFinite, OutOfTime, RequestError, Unprocessable, attempt, attempt_all
-from handlers.generation.decoding import WITH_SPECIAL_TOKENS, IncrementalDecoder
+from handlers.generation.decoding import IncrementalDecoder, decoders_of
 from handlers.generation.grammar import (
     CompiledGrammar,
     GrammarMatcher,
     GrammarProcessor,
 )
-from handlers.generation.layout import DECODER_ONLY, Layout
+from handlers.generation.layout import DECODER_ONLY, PromptLayout
 from handlers.generation.logits import (
     LogprobRecorder,
     banned_sequences,
@@ -44,13 +44,13 @@ from handlers.generation.randomness import seeded
 from handlers.generation.sampling import PER_PROMPT, BatchRows, PerPromptSampler, Sampling
 from handlers.generation.stopping import (
     BeamCriterion,
-    Continuation,
     DeadlineCriterion,
-    GeneratedText,
+    GenerationState,
     LookupCriterion,
     OnEnd,
     RowCriterion,
     SequenceCriterion,
+    StopTracker,
 )
 from handlers.generation.text_grammar import TextGrammar
 from handlers.generation.tool_calls import ToolSyntax
@@ -63,6 +63,8 @@ from handlers.telemetry.meter import Meter
 Ids = npt.NDArray[np.int64]
 # In no vocabulary. Where a config names no end token, `generate` takes the checkpoint's.
 NO_TOKEN = [2**31 - 1]
+# Makes end tokens likelier after as many tokens; None would be the checkpoint's value.
+NO_DECAY = (2**31 - 1, 1.0)
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,8 @@ class Prompt(Window):
     """The tokens of a prompt, its parameters, and the maximum number of new tokens.
 
     `options` are further arguments of `generate`, and `first_token` is the one that the text must
-    begin with, None for any. `compiled` is its grammar as `generate` needs it. `future` takes the
+    begin with, None for any. `result` makes the result of the task of a finished text, for streams.
+    `compiled` is its grammar as `generate` needs it. `future` takes the
     outcome as soon as the prompt's own texts have ended; where it is cancelled, they go on no
     further. `media` are the model inputs of its images, whose first dimension is that of a batch or
     counts images or parts of them.
@@ -85,6 +88,7 @@ class Prompt(Window):
     compiled: CompiledGrammar | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     first_token: int | None = None
+    result: Callable[[GenerationState], Mapping[str, Any]] | None = None
     media: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
 
     @property
@@ -131,11 +135,6 @@ class Prompt(Window):
         """Return what sends one of its texts while it is generated; None where nothing does."""
         return self.stream.of_sequence(number) if self.stream and self.is_streamed else None
 
-    @property
-    def shows_special_tokens(self) -> bool:
-        """Whether its text has special tokens; one of them may begin a tool call."""
-        return bool(self.syntax) or not self.parameters.skip_special_tokens
-
     def ends(self, base: GenerationConfig) -> frozenset[int]:
         """Return the ids of the tokens that end its texts."""
         return self.parameters.ends(end_tokens(base))
@@ -144,6 +143,32 @@ class Prompt(Window):
     def is_followed(self) -> bool:
         """Whether its tokens are needed as they come: to send them, or to find a stop string."""
         return self.is_streamed or bool(self.parameters.stop)
+
+    def stop_tracker(
+        self,
+        decoders: Mapping[bool, IncrementalDecoder],
+        base: GenerationConfig,
+        before: Sequence[int],
+    ) -> StopTracker:
+        """Return what follows its texts.
+
+        Args:
+            decoders: the decoders of the tokenizer, by whether they show special tokens.
+            base: the checkpoint's generation config.
+            before: the tokens after which they are decoded.
+        """
+        # A special token may begin a tool call.
+        shows_special = bool(self.syntax) or not self.parameters.skip_special_tokens
+        return StopTracker(
+            decoders[shows_special],
+            before,
+            self.parameters.stop,
+            self.ends(base),
+            self.new_tokens,
+            self.syntax,
+            self.future,
+            self.result,
+        )
 
     def with_compiled_grammar(self) -> Prompt:
         """Return the prompt with its grammar compiled, if it has one.
@@ -187,7 +212,7 @@ class Generator:
     meter: Meter
     limit: int | None = None
     deadline: Deadline = NO_DEADLINE
-    layout: Layout = DECODER_ONLY
+    layout: PromptLayout = DECODER_ONLY
 
     def generate(self, prompts: Sequence[Prompt], budget: int) -> list[RowOutcome]:
         """Return the new tokens of each prompt; an error where the deadline left no time for them.
@@ -274,7 +299,7 @@ class Generator:
         states = BatchRows()
         outcomes = _Outcomes(prompts, matchers, deadline, states)
         on_end = outcomes.pass_on if any(prompt.future for prompt in prompts) else None
-        sequences = self._criterion(prompts, width, recorder, on_end, states)
+        sequences = self._criterion(prompts, width, recorder, on_end, states, matchers)
         stopping = StoppingCriteriaList([deadline, sequences])
         grammars = [GrammarProcessor(matchers, width)] if matchers else []
         first = first_tokens_for([prompt.first_token for prompt in prompts], width)
@@ -342,20 +367,20 @@ class Generator:
         recorder: LogprobRecorder | None,
         on_end: OnEnd | None,
         states: BatchRows,
+        matchers: Mapping[int, GrammarMatcher],
     ) -> SequenceCriterion:
-        plain = IncrementalDecoder(self.tokenizer)
-        special = IncrementalDecoder(self.tokenizer, WITH_SPECIAL_TOKENS)
-        continuations = [
-            self._continuation(prompt, special if prompt.shows_special_tokens else plain)
+        decoders = decoders_of(self.tokenizer)
+        trackers = [
+            prompt.stop_tracker(decoders, self.base, self.layout.tokens_before(prompt))
             for prompt in prompts
         ]
         if prompts[0].parameters.num_beams > 1:
-            return BeamCriterion(continuations, width)
+            return BeamCriterion(trackers, width)
         if self._lookup(prompts[0]) or self._is_assisted(prompts):
-            return LookupCriterion(continuations, width)
+            return LookupCriterion(trackers, width)
         copies = prompts[0].parameters.num_return_sequences
         streams = [prompt.stream_of(copy) for prompt in prompts for copy in range(copies)]
-        return RowCriterion(continuations, width, streams, recorder, on_end, states)
+        return RowCriterion(trackers, width, streams, recorder, on_end, states, matchers)
 
     def _lookup(self, prompt: Prompt) -> int | None:
         """Return the number of tokens to look up, None where they may exceed the last position."""
@@ -384,17 +409,6 @@ class Generator:
         fits = assistant.limit is None or len(prompt) + prompt.new_tokens <= assistant.limit
         return fits and prompt.parameters.takes_drafts
 
-    def _continuation(self, prompt: Prompt, decoder: IncrementalDecoder) -> Continuation:
-        return Continuation(
-            decoder,
-            self.layout.tokens_before(prompt),
-            prompt.parameters.stop,
-            prompt.ends(self.base),
-            prompt.new_tokens,
-            prompt.syntax,
-            prompt.future,
-        )
-
     def _count(self, batch: Batch, prompts: Sequence[Prompt], new: Ids) -> None:
         real = sum(map(len, prompts)) + new.size
         slots = self.layout.slots(batch) + new.size
@@ -405,13 +419,13 @@ class Generator:
         config.eos_token_id = sorted(prompts[0].ends(self.base)) or NO_TOKEN
         config.update(
             **self._shared_options(prompts[0]),
-            # transformers has moved contrastive search to code on its hub.
-            penalty_alpha=0.0,
             max_new_tokens=max(prompt.new_tokens for prompt in prompts),
             max_length=None,
             pad_token_id=self.padding.ids["input_ids"],
         )
         config.prompt_lookup_num_tokens = self._lookup(prompts[0])
+        if config.eos_token_id == NO_TOKEN:
+            config.exponential_decay_length_penalty = NO_DECAY
         return config
 
 
@@ -432,13 +446,13 @@ class _Outcomes:
     states: BatchRows
 
     def pass_on(
-        self, number: int, tokens: Sequence[list[int]], texts: Sequence[GeneratedText]
+        self, number: int, tokens: Sequence[list[int]], texts: Sequence[GenerationState]
     ) -> None:
         """Pass the outcome of a prompt to the one who waits for it."""
         self.prompts[number].pass_on(self.outcome(number, tokens, texts))
 
     def outcome(
-        self, number: int, tokens: Sequence[list[int]], texts: Sequence[GeneratedText]
+        self, number: int, tokens: Sequence[list[int]], texts: Sequence[GenerationState]
     ) -> RowOutcome:
         """Return the outputs of a prompt whose sequences are finished, or its error.
 
@@ -468,7 +482,7 @@ class _Outcomes:
         ]
         return {"sequences": sequences, "texts": texts}
 
-    def _grammar_error(self, first: int, texts: Sequence[GeneratedText]) -> RequestError | None:
+    def _grammar_error(self, first: int, texts: Sequence[GenerationState]) -> RequestError | None:
         """Return the error of the first row that its grammar has ended; None if none has."""
         rows = enumerate(texts, first)
         ended = (row for row, text in rows if text.finish_reason == "eos_token")

@@ -103,7 +103,7 @@ class GrammarMatcher:
     def __init__(self, matcher: LLMatcher, ends: frozenset[int]) -> None:
         self.ended = False
         self._matcher, self._ends = matcher, sorted(ends)
-        self._tokens = 0
+        self._tokens, self._is_stuck = 0, False
 
     @property
     def may_end(self) -> bool:
@@ -112,7 +112,12 @@ class GrammarMatcher:
 
     @property
     def error(self) -> Unprocessable | None:
-        """The error of a sequence that exceeds the limits of the parser; None if it does not."""
+        """The error of a sequence that cannot go on; None if it can."""
+        if self._is_stuck:
+            return Unprocessable(
+                f"After {self._tokens:,} tokens the grammar allows none that allowed_token_ids,"
+                " bad_words and generation_config.json allow; change one of them."
+            )
         if not self._matcher.is_error():
             return None
         return Unprocessable(
@@ -139,6 +144,14 @@ class GrammarMatcher:
         if self.may_end or not mask.any():
             mask[self._ends] = True
         return mask
+
+    def end(self) -> Sequence[int]:
+        """Return the end tokens, where no token of the grammar can be chosen.
+
+        It is an error unless the text is complete.
+        """
+        self._is_stuck = not self.may_end
+        return self._ends
 
     def consume(self, token: int) -> None:
         """Go on to the state after one more token; an end token, or one not allowed, ends it."""
@@ -172,19 +185,12 @@ class GrammarProcessor(LogitsProcessor):
         masks = np.stack([each.allowed(width) for each in self._matchers.values()])
         allowed = torch.from_numpy(masks).to(scores.device)
         scores = scores.clone()
-        scores[rows] = apply_mask(scores[rows], allowed)
+        scores[rows] = scores[rows].masked_fill(~allowed, -torch.inf)
+        # Other settings, such as `min_new_tokens`, may exclude every token that it allows.
+        excluded = scores[rows].amax(dim=1).isneginf().tolist()
+        for row in (row for row, is_excluded in zip(rows, excluded, strict=True) if is_excluded):
+            scores[row, self._matchers[row].end()] = 0.0
         return scores
-
-
-def apply_mask(scores: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
-    """Return logits with minus infinity for tokens that are not allowed.
-
-    Where other settings, such as `min_new_tokens`, exclude every allowed token, the grammar takes
-    precedence.
-    """
-    masked = scores.masked_fill(~allowed, -torch.inf)
-    excluded = masked.amax(dim=1, keepdim=True).isneginf()
-    return masked.masked_fill_(excluded & allowed, 0.0) if excluded.any() else masked
 
 
 class GrammarCompiler:

@@ -120,7 +120,7 @@ def read_chat(given: Sequence[Any], files: MediaFiles, max_characters: int) -> I
         pairs = list(zip(content, images, strict=True))
         texts.append({**message, "content": [part for part, image in pairs if image is None]})
         parts.append([part if image is None else IMAGE_PART for part, image in pairs])
-    return ImageChat(check_messages(texts, max_characters), parts, found)
+    return ImageChat(check_messages(texts, max_characters, len(found)), parts, found)
 
 
 def _spelled(text: str, tokens: Sequence[str]) -> str:

@@ -12,9 +12,11 @@ import torch
 from handlers.batching.padding import Batch, Padding, pad
 from handlers.batching.rows import Row
 from handlers.batching.shapes import stack
+from handlers.generation.parameter_spec import specs_of
+from handlers.generation.parameters import GenerationParameters
 
 
-class Layout(ABC):
+class PromptLayout(ABC):
     """The rows that `generate` returns.
 
     Attributes:
@@ -45,10 +47,17 @@ class Layout(ABC):
         """Return the length of the longest row that is computed for a prompt."""
 
 
-class DecoderOnly(Layout):
+class DecoderOnly(PromptLayout):
     """New tokens follow their prompt, which is padded on the left."""
 
-    reads_prompt = {"repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "min_length": 0}
+    reads_prompt: ClassVar[Mapping[str, Any]] = {
+        **{
+            name: spec.neutral
+            for name, spec in specs_of(GenerationParameters).items()
+            if spec.reads_prompt
+        },
+        "min_length": 0,
+    }
 
     def first_column(self, batch: Batch) -> int:
         return int(batch["input_ids"].shape[1])
@@ -60,7 +69,7 @@ class DecoderOnly(Layout):
         return len(prompt) + new_tokens
 
 
-class EncoderDecoder(Layout):
+class EncoderDecoder(PromptLayout):
     """An encoder reads the prompt, and new tokens follow the token that a decoder starts with."""
 
     reads_prompt = {"encoder_repetition_penalty": 1.0, "encoder_no_repeat_ngram_size": 0}
@@ -75,7 +84,7 @@ class EncoderDecoder(Layout):
         return max(len(prompt), 1 + new_tokens)
 
 
-class ImageToText(Layout):
+class ImageToText(PromptLayout):
     """New tokens follow the one that a decoder starts with, and a prompt is an image.
 
     Images of one batch have equal shapes.

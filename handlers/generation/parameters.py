@@ -9,12 +9,20 @@ from pydantic import (
     AliasChoices,
     BeforeValidator,
     Field,
-    field_validator,
     model_validator,
 )
 
 from handlers.config.quoting import enumerate_names, quote
 from handlers.errors import BadRequest, RequestTooLarge, TextTooLong, Unprocessable
+from handlers.generation.parameter_spec import (
+    INDIRECT,
+    SAME,
+    Beams,
+    ParameterSpec,
+    by_generate,
+    by_kit,
+    specs_of,
+)
 from handlers.generation.template_options import TemplateOptions
 from handlers.schemas.parameters import Parameters
 from handlers.schemas.pipeline_names import ANY, PipelineNames
@@ -90,6 +98,10 @@ def _tuple_of(most: int, least: int = 0, *, alone: bool = False) -> Callable[[An
     return read
 
 
+Stops = Annotated[
+    tuple[StopText, ...],
+    BeforeValidator(_tuple_of(MAX_STOPS, alone=True), json_schema_input_type=StopTexts),
+]
 StopTokens = Annotated[
     tuple[TokenId, ...],
     BeforeValidator(
@@ -105,10 +117,28 @@ BadWords = Annotated[
     BeforeValidator(_tuple_of(MAX_BAD_WORDS), json_schema_input_type=list[StopText]),
 ]
 
+
+def check_best_of(best_of: int | None, texts: int, name: str) -> None:
+    """Check that all generated texts are returned.
+
+    Args:
+        best_of: the number of texts to generate; None for those that are returned.
+        texts: the number of texts to return.
+        name: the name of that number, for the error.
+
+    Raises:
+        Unprocessable: some would not be returned.
+    """
+    if best_of and best_of > texts:
+        raise Unprocessable(
+            f"best_of is {best_of} and {name} {texts}, and all generated texts are returned"
+            "; leave best_of out."
+        )
+
+
 # The first are sent by all clients of text-generation-inference, the others are a pipeline's.
 NAMES = PipelineNames(
     ignored={
-        "best_of": [0, 1],
         "decoder_input_details": [False],
         # transformers has moved these strategies to code on its hub.
         "diversity_penalty": [0],
@@ -123,39 +153,6 @@ NAMES = PipelineNames(
         "use_cache": ANY,
     }
 )
-NOT_OF_GENERATE = {
-    "max_new_tokens",
-    "max_length",
-    "truncate",
-    "stop",
-    "stop_token_ids",
-    "eos_token_id",
-    "ignore_eos",
-    "allowed_token_ids",
-    "bad_words",
-    "skip_special_tokens",
-    "seed",
-    "return_full_text",
-    "details",
-    "frequency_penalty",
-    "presence_penalty",
-    "logit_bias",
-    "logprobs",
-    "top_n_tokens",
-    "num_assistant_tokens",
-    "assistant_confidence_threshold",
-    "grammar",
-    "tools",
-    "tool_choice",
-    "parallel_tool_calls",
-    "adapter_id",
-    "add_special_tokens",
-    "add_generation_prompt",
-    "continue_final_message",
-    "chat_template_kwargs",
-    "documents",
-    "reasoning_effort",
-}
 
 
 class SamplingParameters(Parameters):
@@ -164,87 +161,118 @@ class SamplingParameters(Parameters):
     Omitted ones are those of the checkpoint's generation config.
     """
 
-    max_new_tokens: Positive | None = None
+    max_new_tokens: Annotated[Positive | None, ParameterSpec(tgi=True)] = None
     """Maximum new tokens."""
-    min_new_tokens: NotNegative | None = None
+    min_new_tokens: Annotated[
+        NotNegative | None,
+        by_generate(0, openai="min_tokens", genai=Beams.WITHOUT, vllm="min_tokens"),
+    ] = None
     """Minimum new tokens."""
-    do_sample: bool = False
+    do_sample: Annotated[
+        bool,
+        by_generate(False, tgi=True, genai=Beams.WITHOUT, vllm=INDIRECT),
+    ] = False
     """Samples tokens. `false` takes the most likely one."""
-    temperature: Annotated[float, Field(ge=1e-6)] | None = None
+    temperature: Annotated[
+        Annotated[float, Field(ge=1e-6)] | None,
+        by_generate(1.0, needs="do_sample", tgi=True, genai=Beams.EITHER, vllm=SAME),
+    ] = None
     """Temperature of sampling."""
-    top_k: NotNegative | None = None
+    top_k: Annotated[
+        NotNegative | None,
+        by_generate(0, default=50, needs="do_sample", tgi=True, genai=Beams.EITHER, vllm=SAME),
+    ] = None
     """Samples from this number of most likely tokens."""
-    top_p: Probability | None = None
+    top_p: Annotated[
+        Probability | None,
+        by_generate(1.0, needs="do_sample", tgi=True, genai=Beams.EITHER, vllm=SAME),
+    ] = None
     """Samples from the most likely tokens with this total probability."""
-    min_p: Probability | None = None
+    min_p: Annotated[
+        Probability | None,
+        by_generate(0.0, needs="do_sample", genai=Beams.EITHER, vllm=SAME),
+    ] = None
     """Samples from tokens with this share of the best token's probability."""
-    typical_p: Probability | None = None
+    typical_p: Annotated[
+        Annotated[float, Field(ge=1e-6, le=1)] | None,
+        by_generate(1.0, needs="do_sample", tgi=True),
+    ] = None
     """Locally typical sampling."""
-    num_beams: Few = 1
+    num_beams: Annotated[Few, by_generate(1, genai=Beams.EITHER)] = 1
     """Beams of a beam search."""
-    num_return_sequences: Few = 1
+    num_return_sequences: Annotated[
+        Few,
+        by_generate(1, needs="num_beams", genai=Beams.EITHER, vllm=INDIRECT),
+    ] = 1
     """Number of texts. Needs `do_sample` or as many beams."""
-    repetition_penalty: Annotated[float, Field(ge=0.01, le=100)] | None = None
+    best_of: Annotated[NotNegative | None, ParameterSpec(tgi=True)] = None
+    """Number of texts that are generated. No more than `num_return_sequences`."""
+    repetition_penalty: Annotated[
+        Annotated[float, Field(ge=0.01, le=100)] | None,
+        by_generate(1.0, reads_prompt=True, openai=SAME, tgi=True, genai=Beams.WITHOUT, vllm=SAME),
+    ] = None
     """Penalty for tokens that occurred before; 1 is none."""
-    frequency_penalty: Penalty | None = None
+    frequency_penalty: Annotated[
+        Penalty | None,
+        by_kit(0.0, openai=SAME, tgi=True, genai=Beams.WITHOUT, vllm=SAME),
+    ] = None
     """Is subtracted from the logit of a token for each time that it was generated."""
-    presence_penalty: Penalty | None = None
+    presence_penalty: Annotated[
+        Penalty | None,
+        by_kit(0.0, openai=SAME, genai=Beams.WITHOUT, vllm=SAME),
+    ] = None
     """Is subtracted from the logit of a token that was generated."""
-    logit_bias: LogitBias | None = None
+    logit_bias: Annotated[
+        LogitBias | None,
+        by_kit({}, has_token_ids=True, openai=SAME, vllm=SAME),
+    ] = None
     """Adds -100 to 100 to the logits of tokens, by their ids; at most 1,024."""
-    no_repeat_ngram_size: NotNegative | None = None
+    no_repeat_ngram_size: Annotated[
+        NotNegative | None,
+        by_generate(0, reads_prompt=True, genai=Beams.WITH),
+    ] = None
     """Length of n-grams that may occur once only."""
-    length_penalty: Annotated[float, Field(ge=-20, le=20)] | None = None
+    length_penalty: Annotated[
+        Annotated[float, Field(ge=-20, le=20)] | None,
+        by_generate(1.0, needs="num_beams", genai=Beams.WITH),
+    ] = None
     """Exponent of the length in beam search."""
-    early_stopping: bool | None = None
+    early_stopping: Annotated[
+        bool | None,
+        by_generate(False, needs="num_beams", genai=Beams.WITH),
+    ] = None
     """Ends a beam search at the first complete candidates."""
-    stop: tuple[str, ...] = ()
+    stop: Annotated[Stops, ParameterSpec(tgi=True)] = ()
     """Text, or list of at most 16 texts of 256 characters, before which the output ends. A text may
     have special tokens, such as `<|im_end|>`."""
-    stop_token_ids: StopTokens = ()
+    stop_token_ids: Annotated[StopTokens, ParameterSpec(has_token_ids=True, openai=SAME)] = ()
     """Ids of tokens that end the text as well; at most 128."""
-    eos_token_id: StopTokens | None = None
+    eos_token_id: Annotated[StopTokens | None, ParameterSpec(has_token_ids=True)] = None
     """Ids of tokens that end the text in place of the checkpoint's end tokens."""
-    ignore_eos: bool = False
+    ignore_eos: Annotated[bool, ParameterSpec(openai=SAME)] = False
     """Goes on after the end tokens of the checkpoint."""
-    allowed_token_ids: AllowedTokens | None = None
+    allowed_token_ids: Annotated[
+        AllowedTokens | None,
+        by_kit(has_token_ids=True, openai=SAME, vllm=SAME),
+    ] = None
     """Ids of the only tokens that may be chosen; at most 1,024. Without an end token among them,
     the text has all of `max_new_tokens`."""
-    bad_words: BadWords = ()
+    bad_words: Annotated[BadWords, by_kit((), openai=SAME)] = ()
     """Texts that are not written, by their tokens; at most 64."""
-    skip_special_tokens: bool = True
+    skip_special_tokens: Annotated[bool, ParameterSpec(openai=SAME)] = True
     """Leaves special tokens out of the text."""
-    seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
+    seed: Annotated[Annotated[int, Field(ge=0, lt=2**64)] | None, ParameterSpec(tgi=True)] = None
     """Makes sampling repeatable."""
-    details: bool = False
+    details: Annotated[bool, ParameterSpec(tgi=True)] = False
     """Adds `finish_reason`, `generated_tokens`, `input_length` and `seed`."""
     logprobs: bool | None = None
     """Adds `details` with `tokens`: the tokens of the text and their log probabilities. By default
     where `details` is true, without beams and prompt lookup."""
-    top_n_tokens: TopTokens = Field(
+    top_n_tokens: Annotated[TopTokens, by_kit(0, tgi=True, vllm=INDIRECT)] = Field(
         default=0, validation_alias=AliasChoices("top_n_tokens", "top_logprobs")
     )
     """Adds `top_tokens` beside `tokens`: the most likely ones in each place. Alias:
     `top_logprobs`."""
-
-    @field_validator("stop", mode="before", json_schema_input_type=StopTexts)
-    @classmethod
-    def _one_or_many(cls, value: Any) -> Any:
-        texts = [value] if isinstance(value, str) else value
-        if texts is None:
-            return ()
-        if not isinstance(texts, (list, tuple)) or not all(
-            isinstance(text, str) and text for text in texts
-        ):
-            raise ValueError("must be a text or a list of texts; none of them empty")
-        if len(texts) > MAX_STOPS:
-            raise ValueError(f"has {len(texts):,} texts; send at most {MAX_STOPS}")
-        longest = max(map(len, texts), default=0)
-        if longest > MAX_STOP_CHARACTERS:
-            raise ValueError(
-                f"has a text of {longest:,} characters; send at most {MAX_STOP_CHARACTERS}"
-            )
-        return tuple(texts)
 
     @model_validator(mode="after")
     def _check_min_new_tokens(self) -> Self:
@@ -275,6 +303,7 @@ class SamplingParameters(Parameters):
             RequestError: they cannot, or there are more than a number.
         """
         beams, sequences = self.num_beams, self.num_return_sequences
+        check_best_of(self.best_of, sequences, "num_return_sequences")
         if sequences > beams and (beams > 1 or not self.do_sample):
             raise Unprocessable(
                 f"num_return_sequences is {sequences} and num_beams {beams}"
@@ -301,8 +330,8 @@ class SamplingParameters(Parameters):
                 )
 
     def _token_ids(self) -> Iterator[tuple[str, int]]:
-        for name in ("logit_bias", "stop_token_ids", "eos_token_id", "allowed_token_ids"):
-            for token in getattr(self, name) or ():
+        for name, spec in specs_of(type(self)).items():
+            for token in (getattr(self, name) or ()) if spec.has_token_ids else ():
                 yield name, token
 
     def ends(self, own: frozenset[int]) -> frozenset[int]:
@@ -330,6 +359,11 @@ class SamplingParameters(Parameters):
         return self.details and self.num_beams == 1 if self.logprobs is None else self.logprobs
 
     @property
+    def settings(self) -> GenerationParameters:
+        """The parameters as the generator reads them, without those of another kind of model."""
+        return GenerationParameters(**self.model_dump(include=set(SamplingParameters.model_fields)))
+
+    @property
     def penalizes(self) -> bool:
         """Whether tokens that were generated have other logits than before."""
         return bool(self.frequency_penalty or self.presence_penalty)
@@ -337,7 +371,17 @@ class SamplingParameters(Parameters):
     @property
     def for_generate(self) -> dict[str, Any]:
         """The arguments of `generate`."""
-        return self.model_dump(exclude=NOT_OF_GENERATE, exclude_none=True)
+        return self._done_by("generate")
+
+    @property
+    def for_kit(self) -> dict[str, Any]:
+        """What `generate` has not, and the kit does where it chooses tokens."""
+        return self._done_by("kit")
+
+    def _done_by(self, chooser: str) -> dict[str, Any]:
+        specs = specs_of(type(self)).items()
+        names = {name for name, spec in specs if spec.transformers == chooser}
+        return self.model_dump(include=names, exclude_none=True)
 
 
 class GenerationParameters(SamplingParameters):
@@ -345,11 +389,13 @@ class GenerationParameters(SamplingParameters):
 
     pipeline_names: ClassVar[PipelineNames] = NAMES
 
-    max_new_tokens: Positive | None = None
+    max_new_tokens: Annotated[Positive | None, ParameterSpec(tgi=True)] = None
     """Maximum new tokens. Without it, the YAML's `max_length`, then the checkpoint's, then 50."""
     max_length: Positive | None = None
     """Maximum tokens of prompt and new text together. Only without `max_new_tokens`."""
-    prompt_lookup_num_tokens: Annotated[int, Field(ge=1, le=MAX_LOOKUP)] | None = None
+    prompt_lookup_num_tokens: Annotated[
+        Annotated[int, Field(ge=1, le=MAX_LOOKUP)] | None, by_generate()
+    ] = None
     """Tries at most this number of tokens that follow the last ones elsewhere in the text, which
     changes the speed only. Not with beams, several texts or `logprobs`, and sent in one part."""
     num_assistant_tokens: Annotated[int, Field(ge=1, le=MAX_LOOKUP)] | None = None
@@ -358,33 +404,42 @@ class GenerationParameters(SamplingParameters):
     assistant_confidence_threshold: Annotated[float, Field(ge=0, le=1)] | None = None
     """The `assistant_model` stops after a token that it gives a lower probability. Without it, the
     value of that model, or 0.4."""
-    truncate: NotNegative | None = None
+    truncate: Annotated[NotNegative | None, ParameterSpec(tgi=True)] = None
     """Cuts the prompt to this number of tokens. 0 keeps all."""
-    add_special_tokens: bool | None = None
+    add_special_tokens: Annotated[bool | None, ParameterSpec(openai=SAME)] = None
     """Adds the tokenizer's special tokens. By default to a text; chat templates have their own."""
-    add_generation_prompt: bool | None = None
+    add_generation_prompt: Annotated[bool | None, ParameterSpec(openai=SAME, chat_only=True)] = None
     """Ends the prompt of a chat where the assistant's message begins. By default, unless the last
     message is continued."""
-    continue_final_message: bool = False
+    continue_final_message: Annotated[bool, ParameterSpec(openai=SAME, chat_only=True)] = False
     """Continues the last message of a chat."""
-    chat_template_kwargs: dict[str, Any] = Field(default={}, max_length=MAX_TEMPLATE_ARGUMENTS)
+    chat_template_kwargs: Annotated[
+        dict[str, Any],
+        Field(max_length=MAX_TEMPLATE_ARGUMENTS),
+        ParameterSpec(openai=SAME, chat_only=True),
+    ] = {}
     """Arguments of the chat template, such as `enable_thinking`; what it does not read has no
     effect."""
-    documents: list[dict[str, Any]] | None = None
+    documents: Annotated[
+        Annotated[list[dict[str, Any]], Field(fail_fast=True)] | None,
+        ParameterSpec(openai=SAME, chat_only=True),
+    ] = None
     """Documents for a chat template that reads some."""
-    reasoning_effort: ReasoningEffort | None = None
+    reasoning_effort: Annotated[
+        ReasoningEffort | None, ParameterSpec(openai=SAME, chat_only=True)
+    ] = None
     """For a chat template that reads it; others take `none` only."""
-    return_full_text: bool = True
+    return_full_text: Annotated[bool, ParameterSpec(tgi=True)] = True
     """Returns the prompt before the new text."""
-    grammar: GrammarSpec | None = None
+    grammar: Annotated[GrammarSpec | None, ParameterSpec(tgi=True)] = None
     """What the new text must match: `{"type": "json", "value": …}`, a JSON schema, or `regex`."""
-    tools: Tools = ()
+    tools: Annotated[Tools, ParameterSpec(openai=SAME, chat_only=True)] = ()
     """Functions that the model may call in a chat, as in OpenAI's API."""
-    tool_choice: ToolChoice = "auto"
+    tool_choice: Annotated[ToolChoice, ParameterSpec(openai=SAME, chat_only=True)] = "auto"
     """`none`, `auto`, `required`, or the function to call."""
-    parallel_tool_calls: bool = True
+    parallel_tool_calls: Annotated[bool, ParameterSpec(openai=SAME, chat_only=True)] = True
     """Allows several calls in one text."""
-    adapter_id: str | None = None
+    adapter_id: Annotated[str | None, ParameterSpec(tgi=True)] = None
     """The LoRA adapter that writes the text, by its name in the YAML's `adapters`."""
 
     def check_logprobs(self) -> None:

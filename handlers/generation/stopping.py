@@ -18,6 +18,7 @@ import torch
 from transformers import StoppingCriteria
 
 from handlers.generation.decoding import IncrementalDecoder, Tail
+from handlers.generation.grammar import GrammarMatcher
 from handlers.generation.logits import LogprobRecorder, TokenScores
 from handlers.generation.sampling import BatchRows
 from handlers.generation.tool_calls import ToolSyntax
@@ -39,7 +40,7 @@ class TokenRecord:
 
 
 @dataclass(frozen=True)
-class GeneratedText:
+class GenerationState:
     """The text of one sequence, as far as it is generated.
 
     Attributes:
@@ -81,12 +82,12 @@ class GeneratedText:
 
 
 # Takes the number of a prompt, and the new tokens and the text of each of its sequences.
-OnEnd = Callable[[int, Sequence[list[int]], Sequence[GeneratedText]], None]
+OnEnd = Callable[[int, Sequence[list[int]], Sequence[GenerationState]], None]
 
 
 @dataclass(frozen=True)
-class Continuation:
-    """Follows the sequences after one prompt; a state is a :class:`GeneratedText`.
+class StopTracker:
+    """Follows the sequences after one prompt; a state is a :class:`GenerationState`.
 
     Attributes:
         decoder: decodes the tokens.
@@ -97,6 +98,7 @@ class Continuation:
         syntax: the syntax of tool calls, which are not streamed; None where there are none.
         future: the outcome that a request waits for; None where the batch returns it. Where it is
             cancelled, the text goes on no further.
+        result: makes the result of the task of a finished text, for its stream.
     """
 
     decoder: IncrementalDecoder
@@ -106,19 +108,20 @@ class Continuation:
     max_new_tokens: int
     syntax: ToolSyntax | None = None
     future: Future[Any] | None = None
+    result: Callable[[GenerationState], Mapping[str, Any]] | None = None
 
     @property
     def is_cancelled(self) -> bool:
         """Whether nobody waits for the text any more."""
         return self.future is not None and self.future.cancelled()
 
-    def start(self) -> GeneratedText:
+    def start(self) -> GenerationState:
         """Return the state before the first new token."""
-        return GeneratedText("", 0, None, self.decoder.start(self.prompt))
+        return GenerationState("", 0, None, self.decoder.start(self.prompt))
 
     def add(
-        self, state: GeneratedText, token: int, scores: TokenScores | None = None
-    ) -> GeneratedText:
+        self, state: GenerationState, token: int, scores: TokenScores | None = None
+    ) -> GenerationState:
         """Return the state after one more token, which a finished sequence ignores.
 
         With its scores the token is recorded, unless it ends the text or follows a stop string.
@@ -137,7 +140,7 @@ class Continuation:
         is_full = state.tokens == self.max_new_tokens
         return self._finish(state, "length") if is_full else state
 
-    def read(self, tokens: Sequence[int]) -> GeneratedText:
+    def read(self, tokens: Sequence[int]) -> GenerationState:
         """Return the state after all tokens of a sequence; those after its end are ignored."""
         state = self.start()
         if self.stops:
@@ -153,7 +156,7 @@ class Continuation:
         reason: FinishReason | None = "length" if is_full else None
         return replace(state, text=text, tokens=len(tokens), finish_reason=reason)
 
-    def certain_text(self, state: GeneratedText) -> str:
+    def certain_text(self, state: GenerationState) -> str:
         """Return the text of a state without an end that may become a stop string or a call."""
         text = self.syntax.content(state.text) if self.syntax else state.text
         if state.finish_reason or text != state.text:
@@ -162,7 +165,7 @@ class Continuation:
         held = max((_overlap(text, mark) for mark in marks), default=0)
         return text[: min(len(text) - held, self._named_start(state))]
 
-    def emit(self, state: GeneratedText, stream: TextStream) -> None:
+    def emit(self, state: GenerationState, stream: TextStream) -> None:
         """Send what is certain of a text; of one whose tokens are recorded, whole tokens.
 
         The last of them is left for the end of the response, which belongs to a token in
@@ -175,7 +178,12 @@ class Continuation:
             certain = certain[: state.recorded_end(stream.emitted_tokens + len(tokens))]
         stream.emit(certain, tokens)
 
-    def _append(self, state: GeneratedText, new: str) -> GeneratedText:
+    def end(self, state: GenerationState, stream: TextStream) -> None:
+        """Send the end of a finished text."""
+        if state.finish_reason and self.result:
+            stream.end(self.result(state))
+
+    def _append(self, state: GenerationState, new: str) -> GenerationState:
         """Return a state with new text, finished where that completes a stop string."""
         if not new:
             return state
@@ -186,14 +194,14 @@ class Continuation:
         places = [each for each in (place, named) if each is not None]
         return _cut(longer, min(places)) if places else longer
 
-    def _append_hidden(self, state: GeneratedText, name: str) -> GeneratedText:
+    def _append_hidden(self, state: GenerationState, name: str) -> GenerationState:
         """Return a state with a token that the text leaves out, finished as with new text."""
         hidden = (*state.hidden, (len(state.text), name))
         state = replace(state, hidden=hidden[-self._longest_named :])
         place = self._named_stop(state, 0)
         return state if place is None else _cut(state, place)
 
-    def _named_stop(self, state: GeneratedText, new: int) -> int | None:
+    def _named_stop(self, state: GenerationState, new: int) -> int | None:
         """Return the place of the first stop string that has a token which the text leaves out.
 
         Args:
@@ -204,7 +212,7 @@ class Continuation:
         place = find_stop(whole.text, self._named)
         return None if place is None else whole.place(place)
 
-    def _named_start(self, state: GeneratedText) -> int:
+    def _named_start(self, state: GenerationState) -> int:
         """Return where the end of a text begins that may become such a stop string."""
         if not self._named:
             return len(state.text)
@@ -226,7 +234,7 @@ class Continuation:
     def _longest_named(self) -> int:
         return max(map(len, self._named), default=0)
 
-    def _record(self, state: GeneratedText, token: int, scores: TokenScores) -> TokenRecord:
+    def _record(self, state: GenerationState, token: int, scores: TokenScores) -> TokenRecord:
         top = [
             self._token(each, logprob, self.decoder.text_after(state.tail, each))
             for each, logprob in scores.top
@@ -238,7 +246,7 @@ class Continuation:
         special, partial = self.decoder.is_special(token), self.decoder.part_of_character(token)
         return GeneratedToken(token, text, logprob, special, partial)
 
-    def _finish(self, state: GeneratedText, reason: FinishReason) -> GeneratedText:
+    def _finish(self, state: GenerationState, reason: FinishReason) -> GenerationState:
         if state.finish_reason:
             return state
         state = self._append(state, self.decoder.rest(state.tail))
@@ -256,7 +264,7 @@ class _WithHidden:
         text: the end of the text with the names.
     """
 
-    def __init__(self, state: GeneratedText, length: int) -> None:
+    def __init__(self, state: GenerationState, length: int) -> None:
         self._start = at = max(0, len(state.text) - length)
         self._names: list[tuple[int, str]] = []
         self.text = ""
@@ -273,7 +281,7 @@ class _WithHidden:
         return self._start + index - sum(left_out)
 
 
-def _cut(state: GeneratedText, place: int) -> GeneratedText:
+def _cut(state: GenerationState, place: int) -> GenerationState:
     """Return a text that a stop string ends at a place."""
     records = tuple(record for record in state.records if record.start < place)
     reason: FinishReason = "stop_sequence"
@@ -305,12 +313,12 @@ class SequenceCriterion(StoppingCriteria, ABC):
     """Ends the sequences of each prompt, which has as many rows as the others, one after another.
 
     Args:
-        continuations: one for each prompt.
+        trackers: one for each prompt.
         width: the length of the padded prompts.
     """
 
-    def __init__(self, continuations: Sequence[Continuation], width: int) -> None:
-        self._continuations, self._width = continuations, width
+    def __init__(self, trackers: Sequence[StopTracker], width: int) -> None:
+        self._trackers, self._width = trackers, width
 
     def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
         """Return for each row whether it is finished."""
@@ -318,62 +326,65 @@ class SequenceCriterion(StoppingCriteria, ABC):
         pairs = zip(self._finished(input_ids, of_rows), of_rows, strict=True)
         return _per_row([finished or each.is_cancelled for finished, each in pairs], input_ids)
 
-    def read(self, number: int, sequences: Sequence[list[int]]) -> list[GeneratedText]:
+    def read(self, number: int, sequences: Sequence[list[int]]) -> list[GenerationState]:
         """Return the text of each sequence that was generated for a prompt.
 
         Args:
             number: the number of the prompt.
             sequences: the new tokens of each of its sequences.
         """
-        return [self._continuations[number].read(tokens) for tokens in sequences]
+        return [self._trackers[number].read(tokens) for tokens in sequences]
 
     @abstractmethod
-    def _finished(self, input_ids: torch.Tensor, of_rows: Sequence[Continuation]) -> list[bool]:
-        """Return for each row whether it is finished, given its continuation."""
+    def _finished(self, input_ids: torch.Tensor, of_rows: Sequence[StopTracker]) -> list[bool]:
+        """Return for each row whether it is finished, given its tracker."""
 
-    def _of_rows(self, rows: int) -> list[Continuation]:
-        copies = rows // len(self._continuations)
-        return [each for each in self._continuations for _ in range(copies)]
+    def _of_rows(self, rows: int) -> list[StopTracker]:
+        copies = rows // len(self._trackers)
+        return [each for each in self._trackers for _ in range(copies)]
 
 
 class RowCriterion(SequenceCriterion):
     """Ends each row by itself, and streams its text.
 
     Args:
-        continuations: one for each prompt.
+        trackers: one for each prompt.
         width: the length of the padded prompts.
         streams: the stream of each row; None for one without.
         recorder: has the scores of the tokens of the rows that are recorded; None without such.
         on_end: is called once all rows of a prompt have ended, while those of others go on.
         states: the states of the rows; those that fail end.
+        matchers: the matcher of each row that has a grammar; a text that fails it has no end.
     """
 
     def __init__(
         self,
-        continuations: Sequence[Continuation],
+        trackers: Sequence[StopTracker],
         width: int,
         streams: Sequence[TextStream | None] = (),
         recorder: LogprobRecorder | None = None,
         on_end: OnEnd | None = None,
         states: BatchRows | None = None,
+        matchers: Mapping[int, GrammarMatcher] | None = None,
     ) -> None:
-        super().__init__(continuations, width)
+        super().__init__(trackers, width)
+        self._matchers = matchers or {}
         self._states = states or BatchRows()
         self._streams = {row: stream for row, stream in enumerate(streams) if stream}
         self._recorder = recorder
         self._scores: Mapping[int, TokenScores] = {}
         self._seen = width
         # The rows whose text is needed before their end.
-        self._texts: dict[int, GeneratedText] = {}
-        self._going_on = set(range(len(continuations)))
+        self._texts: dict[int, GenerationState] = {}
+        self._going_on = set(range(len(trackers)))
         self._on_end = on_end
 
-    def read(self, number: int, sequences: Sequence[list[int]]) -> list[GeneratedText]:
-        continuation, first = self._continuations[number], number * len(sequences)
+    def read(self, number: int, sequences: Sequence[list[int]]) -> list[GenerationState]:
+        tracker, first = self._trackers[number], number * len(sequences)
         rows = enumerate(sequences, first)
-        return [self._texts.get(row) or continuation.read(tokens) for row, tokens in rows]
+        return [self._texts.get(row) or tracker.read(tokens) for row, tokens in rows]
 
-    def _finished(self, input_ids: torch.Tensor, of_rows: Sequence[Continuation]) -> list[bool]:
+    def _finished(self, input_ids: torch.Tensor, of_rows: Sequence[StopTracker]) -> list[bool]:
         self._scores = self._recorder.scores(input_ids[:, -1]) if self._recorder else {}
         going_on = [row for row, each in enumerate(of_rows) if self._is_followed(row, each)]
         new = input_ids[going_on, self._seen :].tolist() if going_on else []
@@ -388,16 +399,16 @@ class RowCriterion(SequenceCriterion):
             self._pass_on(input_ids, self._on_end)
         return [row in self._states.ended for row in range(len(of_rows))]
 
-    def _has_ended(self, row: int, continuation: Continuation, last: int) -> bool:
+    def _has_ended(self, row: int, tracker: StopTracker, last: int) -> bool:
         if row in self._states.failed:
             return True
         if row in self._texts:
             return self._texts[row].finish_reason is not None
-        return self._seen - self._width >= continuation.max_new_tokens or last in continuation.ends
+        return self._seen - self._width >= tracker.max_new_tokens or last in tracker.ends
 
     def _pass_on(self, input_ids: torch.Tensor, on_end: OnEnd) -> None:
         """Call a function for each prompt all of whose rows have ended since the last call."""
-        copies = len(input_ids) // len(self._continuations)
+        copies = len(input_ids) // len(self._trackers)
         for number in sorted(self._going_on):
             rows = range(number * copies, (number + 1) * copies)
             if self._states.ended.issuperset(rows):
@@ -405,22 +416,24 @@ class RowCriterion(SequenceCriterion):
                 new = input_ids[rows.start : rows.stop, self._width :].tolist()
                 on_end(number, new, self.read(number, new))
 
-    def _is_followed(self, row: int, continuation: Continuation) -> bool:
+    def _is_followed(self, row: int, tracker: StopTracker) -> bool:
         """Return whether the text of a row is needed, and goes on."""
         ended = row in self._states.ended or row in self._states.failed
-        if ended or continuation.is_cancelled:
+        if ended or tracker.is_cancelled:
             return False
         if row in self._texts:
             return True
-        return bool(continuation.stops) or row in self._streams or row in self._scores
+        return bool(tracker.stops) or row in self._streams or row in self._scores
 
-    def _add(self, row: int, continuation: Continuation, tokens: Sequence[int]) -> None:
-        text = self._texts.get(row) or continuation.start()
+    def _add(self, row: int, tracker: StopTracker, tokens: Sequence[int]) -> None:
+        text = self._texts.get(row) or tracker.start()
         for token in tokens:
-            text = continuation.add(text, token, self._scores.get(row))
+            text = tracker.add(text, token, self._scores.get(row))
         self._texts[row] = text
         if row in self._streams:
-            continuation.emit(text, self._streams[row])
+            tracker.emit(text, self._streams[row])
+            if not (row in self._matchers and self._matchers[row].error):
+                tracker.end(text, self._streams[row])
 
 
 class BeamCriterion(SequenceCriterion):
@@ -429,35 +442,35 @@ class BeamCriterion(SequenceCriterion):
     Beams change their places at each step, so the text of one is found by its tokens.
     """
 
-    def __init__(self, continuations: Sequence[Continuation], width: int) -> None:
-        super().__init__(continuations, width)
-        self._texts: dict[tuple[int, ...], GeneratedText] = {}
+    def __init__(self, trackers: Sequence[StopTracker], width: int) -> None:
+        super().__init__(trackers, width)
+        self._texts: dict[tuple[int, ...], GenerationState] = {}
 
-    def _finished(self, input_ids: torch.Tensor, of_rows: Sequence[Continuation]) -> list[bool]:
-        if not any(each.stops for each in self._continuations):
+    def _finished(self, input_ids: torch.Tensor, of_rows: Sequence[StopTracker]) -> list[bool]:
+        if not any(each.stops for each in self._trackers):
             return [False] * len(of_rows)  # `generate` ends them by their tokens and their number.
-        copies = len(of_rows) // len(self._continuations)
+        copies = len(of_rows) // len(self._trackers)
         rows = enumerate(input_ids[:, self._width :].tolist())
         keys = [(row // copies, *tokens) for row, tokens in rows]
         self._texts = {key: self._text(key) for key in keys}
         return [self._texts[key].finish_reason is not None for key in keys]
 
-    def _text(self, key: tuple[int, ...]) -> GeneratedText:
+    def _text(self, key: tuple[int, ...]) -> GenerationState:
         prompt, *tokens = key
-        continuation, before = self._continuations[prompt], self._texts.get(key[:-1])
-        return continuation.add(before, tokens[-1]) if before else continuation.read(tokens)
+        tracker, before = self._trackers[prompt], self._texts.get(key[:-1])
+        return tracker.add(before, tokens[-1]) if before else tracker.read(tokens)
 
 
 class LookupCriterion(SequenceCriterion):
     """Ends the one row of a prompt lookup, which may lose the last tokens that it had."""
 
-    def __init__(self, continuations: Sequence[Continuation], width: int) -> None:
-        super().__init__(continuations, width)
+    def __init__(self, trackers: Sequence[StopTracker], width: int) -> None:
+        super().__init__(trackers, width)
         self._tokens: list[int] = []
         # The text before each token, and after the last.
-        self._texts = [continuations[0].start()]
+        self._texts = [trackers[0].start()]
 
-    def _finished(self, input_ids: torch.Tensor, of_rows: Sequence[Continuation]) -> list[bool]:
+    def _finished(self, input_ids: torch.Tensor, of_rows: Sequence[StopTracker]) -> list[bool]:
         tokens = input_ids[0, self._width :].tolist()
         same = takewhile(lambda pair: pair[0] == pair[1], zip(self._tokens, tokens, strict=False))
         kept = len(list(same))

@@ -8,8 +8,11 @@ from functools import lru_cache
 from inspect import signature
 from typing import Any
 
-from jinja2 import Environment
+from jinja2 import Environment, nodes
 from jinja2.exceptions import TemplateSyntaxError
+from jinja2.ext import Extension
+from jinja2.meta import find_undeclared_variables
+from jinja2.parser import Parser
 from transformers import PreTrainedTokenizerBase
 
 from handlers.config.quoting import quote
@@ -73,19 +76,42 @@ class TemplateOptions:
 
 
 def reads(template: str, name: str) -> bool:
-    """Return whether the code of a template has a name, or a text that is this name.
+    """Return whether a template reads an argument; its text and its comments do not count."""
+    return name in _variables(template)
 
-    What a template writes and its comments have other words, such as those of a system message.
-    """
-    return name in _words(template)
+
+def knows_role(template: str, role: str) -> bool:
+    """Return whether a template compares something with the name of a role."""
+    return role in _constants(template)
+
+
+class _Generation(Extension):
+    """The tag that transformers adds around the texts of an assistant."""
+
+    tags = {"generation"}
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
 @lru_cache(maxsize=32)
-def _words(template: str) -> frozenset[str]:
-    """Return the names in the code of a template, and the texts without their quotes."""
+def _variables(template: str) -> frozenset[str]:
+    """Return the names of the variables that a template does not set itself."""
+    return frozenset(find_undeclared_variables(_parsed(template)))
+
+
+@lru_cache(maxsize=32)
+def _constants(template: str) -> frozenset[str]:
+    """Return the texts in the code of a template."""
+    constants = _parsed(template).find_all(nodes.Const)
+    return frozenset(each.value for each in constants if isinstance(each.value, str))
+
+
+def _parsed(template: str) -> nodes.Template:
+    """Return the syntax tree of a template; an empty one where it cannot be rendered, either."""
+    environment = Environment(autoescape=True, extensions=["jinja2.ext.loopcontrols", _Generation])
     try:
-        tokens = list(Environment(autoescape=True).lex(template))
+        return environment.parse(template)
     except TemplateSyntaxError:
-        return frozenset()  # It cannot be rendered, either.
-    names = {value for _, kind, value in tokens if kind == "name"}
-    return frozenset(names | {value[1:-1] for _, kind, value in tokens if kind == "string"})
+        return environment.parse("")

@@ -91,12 +91,22 @@ def text_turns(messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool]) -> 
             written = HERMES.write(
                 [ToolCall(each["name"], to_json(each["arguments"])) for each in functions]
             )
-            content = "\n".join(filter(None, [content, written]))
+            content = _with_text(content, written, "\n")
         if message["role"] != "tool":
             turns.append({"role": message["role"], "content": content})
         else:
             _append_result(turns, f"{RESULT_START}{content}{RESULT_END}")
     return _with_instructions(turns, tools) if tools else turns
+
+
+def in_parts(turns: Sequence[Turn]) -> list[Turn]:
+    """Return messages whose contents are lists of parts, for a template that reads no texts."""
+    return [
+        {**turn, "content": [{"type": "text", "text": turn["content"]}]}
+        if isinstance(turn["content"], str)
+        else turn
+        for turn in turns
+    ]
 
 
 def to_json(value: Any) -> str:
@@ -132,12 +142,20 @@ def _to_object(arguments: Any) -> Any:
         return None
 
 
+def _with_text(content: Any, text: str, separator: str) -> Any:
+    """Return a content, which is a text or a list of parts, with another text after it."""
+    if isinstance(content, str):
+        return separator.join(filter(None, [content, text]))
+    return [*content, {"type": "text", "text": separator + text}]
+
+
 def _append_result(turns: list[Turn], text: str) -> None:
     """Append the result of a call, together with those before it.
 
     Many templates refuse two turns of the user in a row.
     """
-    if turns and turns[-1]["role"] == "user" and turns[-1]["content"].endswith(RESULT_END):
+    last = turns[-1]["content"] if turns and turns[-1]["role"] == "user" else ""
+    if isinstance(last, str) and last.endswith(RESULT_END):
         turns[-1]["content"] += f"\n{text}"
     else:
         turns.append({"role": "user", "content": text})
@@ -147,5 +165,6 @@ def _with_instructions(turns: list[Turn], tools: Sequence[Tool]) -> list[Turn]:
     functions = "\n".join(to_json(tool.for_template["function"]) for tool in tools)
     text = INSTRUCTIONS.format(functions=functions, call=HERMES.write([ToolCall("…", "{…}")]))
     if turns[0]["role"] == "system":
-        return [{**turns[0], "content": f"{turns[0]['content']}\n\n{text}"}, *turns[1:]]
+        content = _with_text(turns[0]["content"], text, "\n\n")
+        return [{**turns[0], "content": content}, *turns[1:]]
     return [{"role": "system", "content": text}, *turns]

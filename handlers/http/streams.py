@@ -78,12 +78,21 @@ class HttpTextStream(TextStream, ABC):
     def part(self, text: str, tokens: Sequence[GeneratedToken], *, first: bool) -> bytes:
         """Return the encoded parts of new text, and of its tokens where they are recorded."""
 
+    @property
+    def can_send(self) -> bool:
+        """Whether the request can be answered in parts."""
+        return self._http_request.send is not None
+
     def emit(self, text: str, tokens: Sequence[GeneratedToken] = ()) -> None:
-        if self._http_request.send is not None:
+        if self.can_send:
             super().emit(text, tokens)
 
     def _send_new(self, new: str, tokens: Sequence[GeneratedToken]) -> None:
-        _send(self._http_request, self.stream, self.part(new, tokens, first=self.emitted == new))
+        self.send(self.part(new, tokens, first=self.emitted == new))
+
+    def send(self, parts: bytes) -> None:
+        """Send encoded parts, where the request can be answered in parts."""
+        _send(self._http_request, self.stream, parts)
 
 
 class HttpStepStream(StepStream):

@@ -20,6 +20,8 @@ from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
 from handlers.errors import BadRequest, HubErrorBody, RequestError, Unprocessable
+from handlers.generation.parameter_spec import specs_of
+from handlers.generation.parameters import GenerationParameters
 from handlers.http.request import HttpRequest
 from handlers.http.streams import SERVER_SENT_EVENTS
 from handlers.protocols.base import Exchange, check_abilities
@@ -33,28 +35,12 @@ from handlers.schemas.request import Request, TextToken
 from handlers.schemas.text_checks import json_type
 
 BODY = KeyTable({**honoured("inputs", "parameters"), **ignored("options", "stream")})
+SPECS = {name: spec for name, spec in specs_of(GenerationParameters).items() if spec.tgi}
 # Those of TGI; the parameters of the task are accepted as well.
 PARAMETERS = KeyTable(
     {
-        **honoured(
-            "adapter_id",
-            "details",
-            "do_sample",
-            "frequency_penalty",
-            "grammar",
-            "max_new_tokens",
-            "repetition_penalty",
-            "return_full_text",
-            "seed",
-            "stop",
-            "temperature",
-            "top_k",
-            "top_n_tokens",
-            "top_p",
-            "truncate",
-            "typical_p",
-        ),
-        **refused(best_of=[0, 1], decoder_input_details=False, watermark=False),
+        **honoured(*SPECS),
+        **refused(decoder_input_details=False, watermark=False),
     }
 )
 MAX_NEW_TOKENS = 100
@@ -62,10 +48,7 @@ MAX_NEW_TOKENS = 100
 STATUSES = {413: 422, 503: 429}
 # The settings that ask for sampling, and their values that do not.
 WARPERS: Mapping[str, Sequence[Any]] = {
-    "temperature": (None, 1),
-    "top_k": (None, 0),
-    "top_p": (None, 1),
-    "typical_p": (None, 1),
+    name: (None, spec.neutral) for name, spec in SPECS.items() if spec.needs == "do_sample"
 }
 
 

@@ -104,6 +104,13 @@ class TextStream:
             self.emitted_tokens += len(tokens)
             self._send(new, tokens)
 
+    def end(self, result: Mapping[str, Any]) -> None:
+        """Send the end of a text that is complete; by default it is left for the response.
+
+        Args:
+            result: the result of the task for the text.
+        """
+
 
 class StepStream:
     """Reports the steps of generated images.

@@ -44,7 +44,7 @@ class DonutTask(ImageQuestionTask):
                 f"is that of a {encoder} model, which writes no answers to questions",
                 "use a checkpoint of Donut or of LayoutLM",
             )
-        self._generation = answer_settings(checkpoint.generation_config, settings.max_sequences)
+        self._generation = answer_settings(checkpoint, settings.max_sequences)
 
     def tokens(self, question: str) -> dict[str, np.ndarray[Any, Any]]:
         prompt = PROMPT.format(question)

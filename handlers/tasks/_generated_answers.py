@@ -11,6 +11,7 @@ from transformers import GenerationConfig, PreTrainedTokenizerBase, StoppingCrit
 
 from handlers.batching.padding import Batch
 from handlers.batching.rows import Outputs
+from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.errors import OutOfTime
 from handlers.generation.checkpoint_defaults import check_beams, with_checked_defaults
 from handlers.generation.decoding import AS_GENERATED
@@ -27,14 +28,14 @@ DECODER_PROMPT = "decoder_input_ids"
 
 
 def answer_settings(
-    base: GenerationConfig, max_sequences: int, positions: int | None = None
+    checkpoint: Checkpoint, max_sequences: int, positions: int | None = None
 ) -> GenerationConfig:
     """Return a checkpoint's generation config as the pipelines use it for short answers.
 
     Answers are not sampled, since the rows of a batch would share random numbers.
 
     Args:
-        base: the generation config.
+        checkpoint: the checkpoint.
         max_sequences: the maximum number of beams.
         positions: the maximum number of tokens of an answer, with the one that the decoder starts
             with; None for no limit.
@@ -42,7 +43,8 @@ def answer_settings(
     Raises:
         WrongCheckpoint: the generation config has a value that no request may have.
     """
-    config = copy.deepcopy(with_checked_defaults(base))
+    base = checkpoint.generation_config
+    config = copy.deepcopy(with_checked_defaults(base, checkpoint.config))
     check_beams(config, max_sequences)
     config.do_sample, config.num_return_sequences = False, 1
     if base.max_new_tokens is None and base.max_length in (None, UNSET_MAX_LENGTH):

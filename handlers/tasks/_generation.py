@@ -17,13 +17,13 @@ from handlers.batching.rows import Outputs, RowOutcome, require_outputs
 from handlers.batching.tokenization import Window
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
+from handlers.generation.backends.requests import ContinuousModel
+from handlers.generation.batch_scheduler import BatchScheduler
 from handlers.generation.checkpoint_defaults import with_checked_defaults
-from handlers.generation.continuous import ContinuousModel
 from handlers.generation.generator import Generator, Prompt, with_grammars
-from handlers.generation.layout import Layout
+from handlers.generation.layout import PromptLayout
 from handlers.generation.parameters import SamplingParameters
-from handlers.generation.static_groups import StaticGroups
-from handlers.generation.stopping import GeneratedText
+from handlers.generation.stopping import GenerationState
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.runtime.model import Model
 from handlers.schemas.request import TextToken
@@ -60,7 +60,7 @@ class GenerationTask(TextTask[QueryT, Prompt]):
         base: the checkpoint's generation config.
     """
 
-    layout: ClassVar[Layout]
+    layout: ClassVar[PromptLayout]
     outputs = ("logits",)
     per_token = ("logits",)
     default_batch_tokens = 8192
@@ -70,7 +70,7 @@ class GenerationTask(TextTask[QueryT, Prompt]):
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
-        self.base = with_checked_defaults(checkpoint.generation_config)
+        self.base = with_checked_defaults(checkpoint.generation_config, checkpoint.config)
 
     def run(
         self, model: Model, rows: Sequence[Prompt], meter: Meter, deadline: Deadline = NO_DEADLINE
@@ -88,7 +88,7 @@ class GenerationTask(TextTask[QueryT, Prompt]):
         if isinstance(model, ContinuousModel):
             return model.generate_prompts(generator, rows, self.budget)
         generate = generator.generate
-        if isinstance(model, StaticGroups):
+        if isinstance(model, BatchScheduler):
             generate = partial(model.generate_prompts, generator)
         return with_grammars(partial(generate, budget=self.budget), rows)
 
@@ -155,7 +155,9 @@ class GenerationTask(TextTask[QueryT, Prompt]):
         parameters.check_token_ids(self.vocabulary)
 
 
-def details(row: Window, text: GeneratedText, parameters: SamplingParameters) -> dict[str, Details]:
+def details(
+    row: Window, text: GenerationState, parameters: SamplingParameters
+) -> dict[str, Details]:
     """Return the details of a text under their key; nothing where a request does not ask."""
     if not (parameters.details or parameters.records_tokens):
         return {}

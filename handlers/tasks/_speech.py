@@ -215,7 +215,7 @@ class WhisperRecognizer(Recognizer):
         super().__init__(checkpoint)
         extractor: Any = checkpoint.feature_extractor
         self.chunk_seconds = self.max_chunk_seconds = float(extractor.chunk_length)
-        self.base = with_checked_defaults(checkpoint.generation_config)
+        self.base = with_checked_defaults(checkpoint.generation_config, checkpoint.config)
         self._time_precision = extractor.chunk_length / checkpoint.config.max_source_positions
         self._positions = int(checkpoint.config.max_target_positions)
 

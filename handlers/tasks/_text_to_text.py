@@ -22,12 +22,11 @@ from handlers.errors import RequestError, TextTooLong, WrongCheckpoint, attempt
 from handlers.generation.generator import Prompt
 from handlers.generation.layout import ENCODER_DECODER
 from handlers.generation.parameters import (
-    GenerationParameters,
     NotNegative,
     Positive,
     SamplingParameters,
 )
-from handlers.generation.stopping import GeneratedText
+from handlers.generation.stopping import GenerationState
 from handlers.schemas.pipeline_names import ANY, PipelineNames
 from handlers.schemas.request import Request, TextStream
 from handlers.schemas.text_checks import check_text
@@ -50,7 +49,6 @@ class TextToTextParameters(SamplingParameters):
     pipeline_names: ClassVar[PipelineNames] = PipelineNames(
         ignored={
             "batch_size": ANY,
-            "best_of": [0, 1],
             "decoder_input_details": [False],
             "diversity_penalty": [0],
             "num_beam_groups": [1],
@@ -83,11 +81,6 @@ class TextToTextParameters(SamplingParameters):
         if self.max_new_tokens or self.max_length is None:
             return self.max_new_tokens
         return max(1, self.max_length - 1)
-
-    @property
-    def settings(self) -> GenerationParameters:
-        """The parameters that decoders have too."""
-        return GenerationParameters(**self.model_dump(include=set(SamplingParameters.model_fields)))
 
 
 @dataclass(frozen=True)
@@ -248,7 +241,7 @@ class TextToTextTask(GenerationTask[TextQuery]):
             )
         ]
 
-    def _result(self, query: TextQuery, row: Window, text: GeneratedText) -> dict[str, Any]:
+    def _result(self, query: TextQuery, row: Window, text: GenerationState) -> dict[str, Any]:
         written = text.text
         if query.parameters.clean_up_tokenization_spaces:
             written = self.tokenizer.clean_up_tokenization(written)

@@ -170,11 +170,14 @@ class Task(text_generation.Task):
         if key is None:
             raise BadRequest(f"inputs has the keys {quote(sorted(map(str, inputs)))}; send {FORM}.")
         given = inputs[key] if isinstance(inputs[key], list) else [inputs[key]]
-        text = check_text(inputs["text"], "text", self.max_characters)
+        text = inputs["text"]
+        if text != "" or self.tokenizer.chat_template is None:
+            check_text(text, "text", self.max_characters)
         if not (self._image_token in text or self.tokenizer.chat_template is None):
             parts = [{"type": "image", "image": each} for each in given]
-            content = [*parts, {"type": "text", "text": text}]
-            chat = read_chat([{"role": "user", "content": content}], self._reader.files, len(text))
+            texts = [{"type": "text", "text": text}] if text else []
+            messages = [{"role": "user", "content": [*parts, *texts]}]
+            chat = read_chat(messages, self._reader.files, self.max_characters)
             return self._query_of_chat(chat, request, parameters)
         self._check_placeholders(text, len(given))
         files = [self._reader.files.file(each, key) for each in given]
@@ -186,8 +189,6 @@ class Task(text_generation.Task):
         self, chat: ImageChat, request: Request, parameters: GenerationParameters
     ) -> PromptQuery:
         template = chat_template(self.tokenizer, parameters.offered_tools)
-        if parameters.offered_tools and "tools" not in template:
-            raise Unprocessable("The chat template of this model takes no tools; leave tools out.")
         spelled = chat.spelled([self._image_token, *self._media_tokens])
         turns = spelled.for_template(template, self._image_token)
         tools = parameters.offered_tools

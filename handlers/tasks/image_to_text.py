@@ -28,11 +28,10 @@ from handlers.generation.generator import Generator, Prompt
 from handlers.generation.layout import IMAGE_TO_TEXT
 from handlers.generation.parameters import (
     NAMES,
-    GenerationParameters,
     Positive,
     SamplingParameters,
 )
-from handlers.generation.stopping import GeneratedText
+from handlers.generation.stopping import GenerationState
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.runtime.model import Model
 from handlers.schemas.pipeline_names import ANY, PipelineNames
@@ -68,11 +67,6 @@ class ImageToTextParameters(SamplingParameters):
 
     max_new_tokens: Positive | None = None
     """Maximum new tokens. Without it, the checkpoint's, then 256."""
-
-    @property
-    def settings(self) -> GenerationParameters:
-        """The parameters as the generator reads them."""
-        return GenerationParameters(**self.model_dump(include=set(SamplingParameters.model_fields)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,7 +172,7 @@ class Task(ImageTask):
     def decode(
         self, query: MediaQuery, rows: Sequence[Any], outputs: Sequence[Outputs]
     ) -> list[dict[str, Any]]:
-        texts: Sequence[GeneratedText] = outputs[0]["texts"]
+        texts: Sequence[GenerationState] = outputs[0]["texts"]
         return [
             {"generated_text": text.text, **details(rows[0], text, query.parameters)}
             for text in texts
@@ -218,7 +212,7 @@ def _generation_config(checkpoint: Checkpoint) -> GenerationConfig:
 
     BLIP ends a text at its separator, whatever the generation config says.
     """
-    base = with_checked_defaults(checkpoint.generation_config)
+    base = with_checked_defaults(checkpoint.generation_config, checkpoint.config)
     if checkpoint.config.model_type == "blip":
         base.eos_token_id = checkpoint.config.get_text_config().sep_token_id
     return base

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated, Any, ClassVar, NotRequired
 
 from pydantic import Field
@@ -24,7 +24,7 @@ from typing_extensions import TypedDict
 
 from handlers.batching.padding import Padding
 from handlers.batching.rows import Outputs
-from handlers.batching.tokenization import Text, Window, check_length
+from handlers.batching.tokenization import Text, Window, check_length, has_offsets
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import BadRequest, RequestError, TextTooLong, Unprocessable, attempt
@@ -34,7 +34,7 @@ from handlers.generation.generator import Prompt, end_tokens
 from handlers.generation.grammar import GrammarCompiler
 from handlers.generation.layout import DECODER_ONLY
 from handlers.generation.parameters import GenerationParameters
-from handlers.generation.stopping import GeneratedText
+from handlers.generation.stopping import GenerationState
 from handlers.generation.text_grammar import TextGrammar
 from handlers.generation.tool_calls import ToolSyntax, ToolUse, syntax_of
 from handlers.generation.tool_messages import MessageCall
@@ -132,6 +132,7 @@ class Task(GenerationTask[PromptQuery]):
         return [self._row(query, rows[number]) for number, query in enumerate(queries)]
 
     def decode(self, query: PromptQuery, rows: Sequence[Window], outputs: Sequence[Outputs]) -> Any:
+        query = self._as_read(query, rows[0])
         return [_generated(query, rows[0], text) for text in outputs[0]["texts"]]
 
     def adapter_of(self, query: PromptQuery) -> str | None:
@@ -228,7 +229,27 @@ class Task(GenerationTask[PromptQuery]):
     ) -> list[Prompt] | RequestError:
         return row if isinstance(row, RequestError) else attempt(self._prompt, query, row[0])
 
+    def _as_read(self, query: PromptQuery, row: Window) -> PromptQuery:
+        """Return a query that begins its full text with what the model reads of a long prompt.
+
+        A stream cannot begin with it, so the result comes whole.
+        """
+        if query.messages or query.ids or not query.parameters.return_full_text:
+            return query
+        if not self._is_truncated(query, row):
+            return query
+        prompt = str(self.tokenizer.decode(row.features["input_ids"], **AS_GENERATED))
+        return replace(query, prompt=prompt, stream=None)
+
+    def _is_truncated(self, query: PromptQuery, row: Window) -> bool:
+        if has_offsets(row.encoding):
+            return bool(row.encoding.overflowing)
+        limits = (query.parameters.truncate, self.max_tokens if self.truncation else None)
+        limit = min(filter(None, limits), default=None)
+        return limit is not None and len(row) >= limit
+
     def _prompt(self, query: PromptQuery, row: Window) -> list[Prompt]:
+        query = self._as_read(query, row)
         requested, limit = query.parameters.new_tokens_after(len(row)), self.max_total_tokens
         available = limit - len(row) if limit else requested or self._default_new_tokens
         if available < (requested or 1):
@@ -247,6 +268,7 @@ class Task(GenerationTask[PromptQuery]):
                 query.stream,
                 query.grammar,
                 query.syntax,
+                result=partial(_generated, query, row),
             )
         ]
 
@@ -263,7 +285,7 @@ class Task(GenerationTask[PromptQuery]):
         return int(self.settings.max_length or of_checkpoint or NEW_TOKENS)
 
 
-def _generated(query: PromptQuery, row: Window, text: GeneratedText) -> dict[str, Any]:
+def _generated(query: PromptQuery, row: Window, text: GenerationState) -> dict[str, Any]:
     content, calls = _parts(query, text.text)
     result: dict[str, Any] = {"generated_text": _with_prompt(query, content, calls)}
     parameters = query.parameters

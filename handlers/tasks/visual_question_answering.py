@@ -76,9 +76,7 @@ class Task(ImageQuestionTask):
             # Others, such as token types, are no inputs of these models.
             self.tokenizer.model_input_names = ["input_ids", "attention_mask"]
         positions = getattr(checkpoint.config.get_text_config(), "max_position_embeddings", None)
-        self._generation = answer_settings(
-            checkpoint.generation_config, settings.max_sequences, positions
-        )
+        self._generation = answer_settings(checkpoint, settings.max_sequences, positions)
 
     def tokens(self, question: str) -> dict[str, np.ndarray[Any, Any]]:
         """Return the model inputs of a question, padded unless the model generates.

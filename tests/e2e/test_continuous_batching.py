@@ -70,7 +70,7 @@ def _make_end_unlikely(path: Path) -> None:
 @pytest.fixture(
     scope="module",
     params=[
-        # Its parts are tested in test_static_groups.py and test_paged.py.
+        # Its parts are tested in test_batch_scheduler.py and test_transformers_paged.py.
         pytest.param("pretrained", marks=pytest.mark.nightly),
         *(pytest.param(each, marks=getattr(pytest.mark, each)) for each in MARKED),
     ],

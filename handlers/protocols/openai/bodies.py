@@ -5,6 +5,7 @@ https://platform.openai.com/docs/api-reference/chat and /completions
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import (
@@ -14,21 +15,21 @@ from pydantic import (
     PositiveInt,
     ValidationError,
     ValidatorFunctionWrapHandler,
+    create_model,
     field_validator,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 
 from handlers.config.quoting import enumerate_names
 from handlers.errors import BadRequest, Unprocessable
+from handlers.generation.parameter_spec import specs_of
 from handlers.generation.parameters import (
-    LogitBias,
+    GenerationParameters,
     NotNegative,
-    Penalty,
-    ReasoningEffort,
     TopTokens,
 )
 from handlers.protocols.openai.endpoint import Body
-from handlers.protocols.openai.keys import OF_PROMPT
 from handlers.protocols.openai.tools import (
     GUIDED,
     ResponseFormat,
@@ -36,8 +37,8 @@ from handlers.protocols.openai.tools import (
     structured_grammar,
 )
 from handlers.schemas.request import TokenIds
-from handlers.schemas.structured_output import ToolChoice, Tools
 
+BodyT = TypeVar("BodyT", bound=BaseModel)
 ItemT = TypeVar("ItemT")
 # One error is shown, so the others are not collected: each takes more memory than its item.
 Items = Annotated[list[ItemT], Field(fail_fast=True)]
@@ -57,6 +58,28 @@ class StreamOptions(BaseModel):
     include_usage: bool = False
 
 
+def _with_keys_of(kind: type[BodyT], *, chat_only: bool) -> type[BodyT]:
+    """Return a body with the keys of the parameters that have the same values in it.
+
+    Args:
+        kind: the body.
+        chat_only: whether these are the keys of chats alone, or of both endpoints.
+    """
+    fields: dict[str, Any] = {
+        spec.openai: (_or_null(field), None)
+        for name, field in GenerationParameters.model_fields.items()
+        for spec in [specs_of(GenerationParameters).get(name)]
+        if spec and spec.openai and spec.chat_only == chat_only
+    }
+    return create_model(kind.__name__, __base__=kind, __module__=kind.__module__, **fields)
+
+
+def _or_null(field: FieldInfo) -> Any:
+    kind: Any = field.annotation
+    return Annotated[kind | None, *field.metadata]
+
+
+@partial(_with_keys_of, chat_only=False)
 class Sampling(Body):
     """The settings of both endpoints."""
 
@@ -64,26 +87,16 @@ class Sampling(Body):
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     n: Annotated[int, Field(ge=1, le=32)] | None = None
+    best_of: NotNegative | None = None
     stop: str | Items[str] | None = None
     seed: int | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    frequency_penalty: Penalty | None = None
-    presence_penalty: Penalty | None = None
-    logit_bias: LogitBias | None = None
     response_format: ResponseFormat | None = None
     # Extensions of OpenAI's API that the servers of open models have.
     top_k: Annotated[int, Field(ge=-1)] | None = None
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    repetition_penalty: float | None = None
-    min_tokens: NotNegative | None = None
-    stop_token_ids: Items[int] | None = None
-    ignore_eos: bool | None = None
-    skip_special_tokens: bool | None = None
-    bad_words: Items[str] | None = None
-    allowed_token_ids: Items[int] | None = None
     truncate_prompt_tokens: Annotated[int, Field(ge=-1)] | None = None
-    add_special_tokens: bool | None = None
     structured_outputs: dict[str, Any] | None = None
     guided_json: Any = None
     guided_regex: Any = None
@@ -127,24 +140,21 @@ class Sampling(Body):
             "top_p": self.top_p if samples else None,
             "top_k": max(self.top_k, 0) if samples and self.top_k is not None else None,
             "min_p": self.min_p or None if samples else None,
-            "repetition_penalty": self.repetition_penalty,
-            "frequency_penalty": self.frequency_penalty,
-            "presence_penalty": self.presence_penalty,
-            "logit_bias": self.logit_bias,
             "logprobs": self.top_tokens is not None,
             "top_n_tokens": self.top_tokens or 0,
             "grammar": self._grammar,
-            "min_new_tokens": self.min_tokens,
-            "stop_token_ids": self.stop_token_ids,
-            "ignore_eos": self.ignore_eos,
-            "skip_special_tokens": self.skip_special_tokens,
-            "bad_words": self.bad_words,
-            "allowed_token_ids": self.allowed_token_ids,
             "truncate": self.truncate_prompt_tokens,
-            "add_special_tokens": self.add_special_tokens,
+            **self._passed_on,
         }
         named = {name: value for name, value in parameters.items() if value is not None}
         return {**named, "return_full_text": False, "details": True}
+
+    @property
+    def _passed_on(self) -> dict[str, Any]:
+        """The parameters that have the same values in bodies."""
+        specs = specs_of(GenerationParameters).items()
+        given = ((name, spec.openai) for name, spec in specs if spec.openai)
+        return {name: getattr(self, key) for name, key in given if hasattr(self, key)}
 
     @property
     def _grammar(self) -> dict[str, Any] | None:
@@ -167,21 +177,14 @@ class Sampling(Body):
         return next(iter(named.values()), None)
 
 
+@partial(_with_keys_of, chat_only=True)
 class ChatBody(Sampling):
     """The body of `chat/completions`."""
 
     messages: Items[dict[str, Any]] = Field(min_length=1)
     max_completion_tokens: PositiveInt | None = None
-    tools: Tools | None = None
-    tool_choice: ToolChoice | None = None
-    parallel_tool_calls: bool | None = None
     logprobs: bool | None = None
     top_logprobs: TopTokens | None = None
-    add_generation_prompt: bool | None = None
-    continue_final_message: bool | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
-    documents: Items[dict[str, Any]] | None = None
-    reasoning_effort: ReasoningEffort | None = None
 
     @model_validator(mode="after")
     def _check_top_logprobs(self) -> Self:
@@ -196,10 +199,6 @@ class ChatBody(Sampling):
     @property
     def top_tokens(self) -> int | None:
         return self.top_logprobs or 0 if self.logprobs else None
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        return {**super().parameters, **self.model_dump(include=set(OF_PROMPT), exclude_none=True)}
 
 
 class CompletionBody(Sampling):

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from handlers.errors import RequestError
+from handlers.generation.parameters import check_best_of
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
 from handlers.http.streams import SERVER_SENT_EVENTS, HttpTextStream, event
@@ -135,7 +136,7 @@ class ChoiceStream(HttpTextStream):
         self._endpoint, self._call = endpoint, call
         self._index, self._prefix = index, prefix
         self._others, self._repeats = others, repeats
-        self._offset = 0
+        self._offset, self._has_ended = 0, False
 
     def emit(self, text: str, tokens: Sequence[GeneratedToken] = ()) -> None:
         super().emit(self._prefix + text, tokens)
@@ -144,7 +145,8 @@ class ChoiceStream(HttpTextStream):
 
     @property
     def has_begun(self) -> bool:
-        return super().has_begun or any(other.has_begun for other in self._others)
+        others = any(other.has_begun for other in self._others)
+        return super().has_begun or self._has_ended or others
 
     def of_sequence(self, number: int) -> ChoiceStream:
         return self._others[number - 1] if number else self
@@ -152,8 +154,17 @@ class ChoiceStream(HttpTextStream):
     def part(self, text: str, tokens: Sequence[GeneratedToken], *, first: bool) -> bytes:
         return self._chunk(text, scored(tokens), first=first)
 
+    def end(self, result: Mapping[str, Any]) -> None:
+        if self.can_send:
+            self.send(self.rest(result))
+            for other in self._others if self._repeats else ():
+                other.end(result)
+
     def rest(self, result: Mapping[str, Any]) -> bytes:
         """Return the events of the part of a complete result that was not sent, and of its end."""
+        if self._has_ended:
+            return b""
+        self._has_ended = True
         text, tokens = result["generated_text"], scored_in(result["details"]) or ()
         new, first = self.not_emitted(text), not self.emitted
         left = tokens[self.emitted_tokens :]
@@ -185,6 +196,11 @@ class GenerationEndpoint(Endpoint[BodyT]):
     kind: ClassVar[str]
     chunk_kind: ClassVar[str]
     id_prefix: ClassVar[str]
+
+    def read_body(self, content: Any) -> BodyT:
+        body = super().read_body(content)
+        check_best_of(body.best_of, body.choices, "n")
+        return body
 
     @abstractmethod
     def inputs(self, body: BodyT) -> list[Any]:

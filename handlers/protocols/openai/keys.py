@@ -8,6 +8,7 @@ https://huggingface.github.io/text-generation-inference
 from __future__ import annotations
 
 from handlers.protocols.keys import Key, KeyTable, honoured, ignored, refused
+from handlers.protocols.openai.bodies import ChatBody, CompletionBody
 
 # Who asks, how it is billed, and where a server of OpenAI or vLLM runs it.
 BOOKKEEPING = ignored(
@@ -21,51 +22,8 @@ BOOKKEEPING = ignored(
     "prompt_cache_retention",
 )
 SCHEDULING = ignored("request_id", "session_id", "priority", "cache_salt")
-# The keys of a chat that are parameters of its prompt.
-OF_PROMPT = (
-    "tools",
-    "tool_choice",
-    "parallel_tool_calls",
-    "add_generation_prompt",
-    "continue_final_message",
-    "chat_template_kwargs",
-    "documents",
-    "reasoning_effort",
-)
 
 SAMPLING = {
-    **honoured(
-        "model",
-        "max_tokens",
-        "temperature",
-        "top_p",
-        "n",
-        "stop",
-        "seed",
-        "stream",
-        "stream_options",
-        "frequency_penalty",
-        "presence_penalty",
-        "logit_bias",
-        "logprobs",
-        "response_format",
-        "top_k",
-        "min_p",
-        "repetition_penalty",
-        "min_tokens",
-        "stop_token_ids",
-        "ignore_eos",
-        "skip_special_tokens",
-        "bad_words",
-        "allowed_token_ids",
-        "truncate_prompt_tokens",
-        "add_special_tokens",
-        "structured_outputs",
-        "guided_json",
-        "guided_regex",
-        "guided_choice",
-        "guided_grammar",
-    ),
     **BOOKKEEPING,
     **SCHEDULING,
     # How vLLM computes, or sends events; fast tokenizers have no such spaces.
@@ -78,7 +36,6 @@ SAMPLING = {
         "routed_experts_prompt_start",
     ),
     **refused(
-        best_of=1,
         use_beam_search=False,
         length_penalty=1.0,
         include_stop_str_in_output=False,
@@ -104,12 +61,7 @@ SAMPLING = {
 
 CHAT = KeyTable(
     {
-        **honoured(
-            "messages",
-            "max_completion_tokens",
-            "top_logprobs",
-            *OF_PROMPT,
-        ),
+        **honoured(*ChatBody.model_fields),
         **SAMPLING,
         # Its text makes the answer of OpenAI's servers faster, not another one. Tools are described
         # as the model's template does it.
@@ -134,7 +86,7 @@ CHAT = KeyTable(
 
 COMPLETIONS = KeyTable(
     {
-        **honoured("prompt", "echo"),
+        **honoured(*CompletionBody.model_fields),
         **SAMPLING,
         **refused(suffix=[], prompt_embeds=[]),
     }

@@ -13,10 +13,11 @@ from tests.sentences import Sentence, refused
 from tests.serving import Served
 
 TEMPLATE = (
-    "{% if messages[0].role == 'tool' %}{{ raise_exception('no tools here') }}{% endif %}"
+    "{% if messages[0].role == 'critic' %}{{ raise_exception('no critics here') }}{% endif %}"
     "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
     "{% if add_generation_prompt %}assistant: {% endif %}"
 )
+WITH_TOOLS = "{% if tools %}{% endif %}" + TEMPLATE
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who sings?"}]
 PROMPT = "system: Be brief.\nuser: Who sings?\nassistant: "
 FEW = {"max_new_tokens": 6}
@@ -65,7 +66,7 @@ def test_chats_and_prompts_share_a_batch(model: Served) -> None:
 @pytest.mark.parametrize(
     ("messages", "status", "facts"),
     [
-        ([{"role": "tool", "content": "x"}], 400, ["messages"]),
+        ([{"role": "critic", "content": "x"}], 400, ["messages"]),
         ([{"role": "user"}], 400, ["messages[0].content"]),
         ([{"role": 1, "content": "x"}], 400, ["messages[0].role"]),
         ([{"role": "", "content": "x"}], 400, ["messages[0].role"]),
@@ -113,7 +114,8 @@ WITH_DEVELOPER = (
     "{% elif m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}"
 )
 CALLS = (
-    "{# tools #}{% for m in messages %}{% if m.tool_calls %}CALL{{ m.tool_calls|length }}"
+    "{% if tools %}{% endif %}"
+    "{% for m in messages %}{% if m.tool_calls %}CALL{{ m.tool_calls|length }}"
     "{% else %}{{ m.role }} {{ m.content }}{% endif %}{% endfor %}"
 )
 

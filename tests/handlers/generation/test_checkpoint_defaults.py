@@ -82,6 +82,19 @@ def test_the_number_of_beams_is_bounded(changed: Callable[..., Path], mode: str)
         {"stop_strings": ["a"]},
         {"num_beam_groups": 2, "num_beams": 2},
         {"dola_layers": "low"},
+        {"penalty_alpha": 0.6, "top_k": 4},
+        {"max_time": 0},
+        {"max_time": 1e9},
+        {"is_assistant": True},
+        {"prefill_chunk_size": 0},
+        {"top_h": 7},
+        {"exponential_decay_length_penalty": 5},
+        {"exponential_decay_length_penalty": ["a", 2.0]},
+        {"bad_words_ids": 5},
+        {"bad_words_ids": [[-1]]},
+        {"eos_token_id": "a"},
+        {"eos_token_id": [1, None]},
+        {"sequence_bias": [[1, 2.0]]},
     ],
     ids=lambda values: "-".join(values),
 )
@@ -91,6 +104,27 @@ def test_another_value_that_no_request_may_have_is_refused(
     name = next(name for name in values if name != "do_sample")
     with refused(WrongCheckpoint, FILE, name):
         Served(changed("text_generation", **values), "text_generation")
+
+
+NAMES_A_TOKEN: dict[str, Callable[[int], Any]] = {
+    "bad_words_ids": lambda token: [[5], [5, token]],
+    "begin_suppress_tokens": lambda token: [token],
+    "decoder_start_token_id": lambda token: token,
+    "eos_token_id": lambda token: [5, token],
+    "forced_bos_token_id": lambda token: token,
+    "forced_eos_token_id": lambda token: [token],
+    "sequence_bias": lambda token: [[[5, token], 2.0]],
+    "suppress_tokens": lambda token: [token],
+}
+
+
+@pytest.mark.parametrize("mode", GENERATING)
+@pytest.mark.parametrize("name", NAMES_A_TOKEN)
+def test_a_token_that_is_in_no_vocabulary_is_refused(
+    changed: Callable[..., Path], mode: str, name: str
+) -> None:
+    with refused(WrongCheckpoint, FILE, name, 99_999):
+        Served(changed(mode, **{name: NAMES_A_TOKEN[name](99_999)}), mode)
 
 
 @pytest.mark.parametrize(
@@ -103,6 +137,10 @@ def test_another_value_that_no_request_may_have_is_refused(
         {"num_return_sequences": 2, "num_beams": 4},
         {"early_stopping": "never", "num_beams": 4},
         {"top_k": 5, "top_p": 0.9, "temperature": 0.7},
+        {"max_length": 1e30},
+        {"max_length": 10**30},
+        {"exponential_decay_length_penalty": [1, 2.0]},
+        {"bad_words_ids": [[5]], "sequence_bias": [[[5], 2.0]], "suppress_tokens": [5]},
     ],
     ids=lambda values: "-".join(values),
 )

@@ -19,7 +19,6 @@ from handlers.generation.grammar import (
     CompiledGrammar,
     GrammarCompiler,
     GrammarProcessor,
-    apply_mask,
     json_rule,
     to_lark,
 )
@@ -191,12 +190,16 @@ def test_logits_of_rows_without_a_grammar_stay_as_they_are(bytes_vocabulary: Voc
     assert torch.isfinite(found[1]).tolist() == allowed.tolist()
 
 
-def test_the_grammar_takes_precedence_over_other_settings() -> None:
-    """Such as min_new_tokens, which forbids the only token that a grammar allows."""
-    scores = torch.tensor([[1.0, -torch.inf, -torch.inf], [1.0, 2.0, -torch.inf]])
-    allowed = torch.tensor([[False, True, False], [False, True, True]])
-    found = apply_mask(scores, allowed)
-    assert found.tolist() == [[-torch.inf, 0.0, -torch.inf], [-torch.inf, 2.0, -torch.inf]]
+@pytest.mark.parametrize(("pattern", "is_complete"), [("a*", True), ("a", False)])
+def test_a_text_whose_tokens_are_all_excluded_ends(
+    bytes_vocabulary: Vocabulary, pattern: str, is_complete: bool
+) -> None:
+    """Such as by min_new_tokens, which forbids the end; a text that is not complete is an error."""
+    matcher = bytes_vocabulary.compile("regex", pattern).matcher()
+    scores = torch.full((1, WIDTH), -torch.inf)
+    found = GrammarProcessor({0: matcher}, 2)(torch.zeros((1, 2), dtype=torch.int64), scores)
+    assert set(found[0].isfinite().nonzero()[:, 0].tolist()) == {bytes_vocabulary.end}
+    assert (matcher.error is None) == is_complete
 
 
 def test_a_keyword_that_is_not_supported_is_an_error_or_ignored(

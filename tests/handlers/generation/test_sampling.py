@@ -178,7 +178,6 @@ def test_nothing_is_sent_of_a_token_without_finite_logits(
     "base",
     [
         {"top_p": 1.5, "typical_p": 2.0, "epsilon_cutoff": 1.0, "eta_cutoff": 1.0},
-        {"penalty_alpha": 0.6, "top_k": 4},
         {"watermarking_config": {"greenlist_ratio": 0.25, "bias": 8.0}},
         {"do_sample": True, "temperature": 0.3, "min_p": 0.2, "renormalize_logits": True},
     ],
@@ -200,7 +199,6 @@ def test_a_checkpoint_with_other_settings_has_the_texts_of_generate(
         do_sample=True,
         num_return_sequences=sequences,
         pad_token_id=0,
-        penalty_alpha=0.0,
     )
     texts = [
         model.engine.task.checkpoint.tokenizer.decode(row, skip_special_tokens=True)

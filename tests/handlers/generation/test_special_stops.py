@@ -18,7 +18,7 @@ from handlers import formats
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.generation.decoding import WITH_SPECIAL_TOKENS, IncrementalDecoder
-from handlers.generation.stopping import Continuation
+from handlers.generation.stopping import StopTracker
 from handlers.http.request import HttpRequest
 from handlers.telemetry.meter import Meter
 from tests import tiny
@@ -49,7 +49,7 @@ def written(tokenizer: Any, text: str, *stops: str, **decoding: Any) -> tuple[st
     """Return the text of some tokens and its finish reason; a stream has the same text."""
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     decoder = IncrementalDecoder(tokenizer, **decoding)
-    followed = Continuation(decoder, ids[:0], stops, frozenset(), 999)
+    followed = StopTracker(decoder, ids[:0], stops, frozenset(), 999)
     parts: list[str] = []
     stream, state = stream_into(parts), followed.start()
     for token in ids:

@@ -8,10 +8,10 @@ import torch
 from handlers.generation.decoding import IncrementalDecoder, Tail
 from handlers.generation.stopping import (
     BeamCriterion,
-    Continuation,
     DeadlineCriterion,
-    GeneratedText,
+    GenerationState,
     RowCriterion,
+    StopTracker,
     TokenRecord,
     find_stop,
 )
@@ -27,13 +27,13 @@ STORY = "the fox lives near the river and sang to the moon"
 
 def continuation(
     tokenizer: Any, *stops: str, ends: frozenset[int] = frozenset(), most: int = 99
-) -> Continuation:
-    return Continuation(
+) -> StopTracker:
+    return StopTracker(
         IncrementalDecoder(tokenizer), encode(tokenizer, "once upon a time"), stops, ends, most
     )
 
 
-def facts(text: GeneratedText) -> tuple[str, int, str | None]:
+def facts(text: GenerationState) -> tuple[str, int, str | None]:
     return text.text, text.tokens, text.finish_reason
 
 
@@ -144,6 +144,6 @@ def test_processes_of_torchrun_ask_for_the_time_at_every_eighth_step(monkeypatch
 def test_recorded_tokens_end_within_a_length(length: int | None, count: int) -> None:
     tokens = [GeneratedToken(id=number, text="", logprob=0.0) for number in (5, 6)]
     records = tuple(map(TokenRecord, (0, 3), tokens))
-    text = GeneratedText("foxbear", 2, None, Tail((), 0, 0), records)
+    text = GenerationState("foxbear", 2, None, Tail((), 0, 0), records)
     found = text.recorded_tokens(length=length)
     assert [token.text for token in found] == ["fox", "bear"][:count]

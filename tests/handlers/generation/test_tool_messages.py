@@ -26,7 +26,7 @@ WITH_TOOLS = (
     "{% endfor %}{{ message.tool_call_id }}\n{% endfor %}"
 )
 OF_TEXTS = (
-    "{# tools #}{% for message in messages %}{{ message.content }}"
+    "{% if tools %}{% endif %}{% for message in messages %}{{ message.content }}"
     "{% for call in message.tool_calls or [] %}"
     "{{ 'arguments: ' + call.function.arguments }}{% endfor %}{% endfor %}"
 )
@@ -72,6 +72,16 @@ def test_a_template_without_tools_gets_texts_in_their_place(tokenizer: Any) -> N
         "user: <tool_response>\n7\n</tool_response>\n<tool_response>\n8\n</tool_response>\n"
         "assistant: "
     )
+
+
+@pytest.mark.parametrize("prose", ["{# tools #}", "I have no tools. ", "{{ messages[0].tools }}"])
+def test_a_template_that_only_names_tools_takes_none(tokenizer: Any, prose: str) -> None:
+    assert '{"name": "f", "description": "Ü"}' in prompt(tokenizer, prose + PLAIN, CHAT, TOOL)
+
+
+def test_a_template_that_sets_its_tools_takes_them(tokenizer: Any) -> None:
+    template = "{% if not tools is defined %}{% set tools = [] %}{% endif %}" + WITH_TOOLS
+    assert prompt(tokenizer, template, CHAT[:1], TOOL) == "f user: Go\n"
 
 
 def test_tools_follow_the_text_of_a_system_message(tokenizer: Any) -> None:

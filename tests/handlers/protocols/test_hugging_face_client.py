@@ -15,7 +15,7 @@ import pytest
 
 from tests import tiny
 from tests.e2e.clients import run_client
-from tests.handlers.generation.test_chat import CHAT, TEMPLATE
+from tests.handlers.generation.test_chat import CHAT, WITH_TOOLS
 from tests.handlers.tasks.test_translation import add_languages
 from tests.http_front import front
 from tests.hugging_face_calls import CALLS, FEW, PAIR, SIMILAR, TEXT
@@ -142,7 +142,9 @@ def models(
     found = {mode: served(mode) for mode in [*MODES, "text2text_generation"]}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            chatting.engine.task.checkpoint.tokenizer, "chat_template", "{# tools #}" + TEMPLATE
+            chatting.engine.task.checkpoint.tokenizer,
+            "chat_template",
+            WITH_TOOLS,
         )
         yield {**found, "translation": Served(folder, "translation"), "text_generation": chatting}
 

@@ -163,6 +163,54 @@ def test_a_whole_chat_is_returned_without_its_images(models: Callable[..., Serve
     }
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_image_needs_no_text(models: Callable[..., Served], family: str) -> None:
+    model, image = models(family), {"type": "image", "image": TEXTS[0]}
+    (alone,) = model.ask([{"role": "user", "content": [image]}], **FEW)
+    assert alone["generated_text"]
+    assert [alone] == model.ask({"image": TEXTS[0], "text": ""}, **FEW)
+
+
+# As the templates of Idefics3 and of LLaVA-NeXT read the content of a message, and as templates
+# with tools do.
+READERS = {
+    "idefics3": "{{ m['role'] }}{{ ':' if m['content'][0]['type'] == 'image' else ': ' }}"
+    "{% for part in m['content'] %}{% if part['type'] == 'text' %}{{ part['text'] }}"
+    "{% elif part['type'] == 'image' %}<image>{% endif %}{% endfor %}\n",
+    "llava_next": "{% if m['role'] == 'user' %}[INST] "
+    "{% for part in m['content'] | selectattr('type', 'equalto', 'image') %}<image>\n{% endfor %}"
+    "{% for part in m['content'] | selectattr('type', 'equalto', 'text') %}{{ part['text'] }}"
+    "{% endfor %} [/INST]{% else %}{{ ' ' + m['content'][0]['text'] }}{% endif %}",
+    "tools": "{% if tools %}{{ tools[0].function.name }}{% endif %}{{ m['role'] }}:"
+    "{% for part in m['content'] %}{% if part['type'] == 'image' %}<image>{% else %}"
+    "{{ part['text'] }}{% endif %}{% endfor %}"
+    "{% for call in m.tool_calls or [] %}{{ call | tojson }}{% endfor %}\n",
+}
+CALL = {"id": "c1", "type": "function", "function": {"name": "measure", "arguments": '{"a": 1}'}}
+TOOL = {"type": "function", "function": {"name": "measure", "parameters": {"type": "object"}}}
+
+
+@pytest.mark.parametrize("offered", [True, False])
+@pytest.mark.parametrize("reader", READERS)
+def test_calls_and_results_reach_a_template_of_parts(
+    tmp_path: Path, reader: str, offered: bool
+) -> None:
+    tiny_multimodal.write_llava(tmp_path, {}, 1)
+    template = "{% for m in messages %}" + READERS[reader] + "{% endfor %}"
+    (tmp_path / "chat_template.jinja").write_text(template)
+    task: Any = Served(tmp_path, MODE).engine.task
+    chat = [
+        *CHATS[0],
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "c1", "content": "7 cm"},
+    ]
+    query = task.parse(Request(chat, {"tools": [TOOL]} if offered else {}))
+    assert query.prompt.count("<image>") == 1
+    assert "7 cm" in query.prompt
+    if offered or reader != "tools":
+        assert "measure" in query.prompt
+
+
 def test_stop_strings_and_details(models: Callable[..., Served]) -> None:
     text = models().ask(CHATS[0], max_new_tokens=12)[0]["generated_text"]
     stop = text[3]
@@ -201,7 +249,7 @@ def test_a_stream_has_the_same_text(models: Callable[..., Served]) -> None:
         ("<image>", {}, 400, ["<image>", "1"]),
         ({"images": TEXTS[:2], "text": "<image>?"}, {}, 400, ["<image>", "1"]),
         ({"image": TEXTS[0]}, {}, 400, ["image", "inputs"]),
-        ({"image": TEXTS[0], "text": ""}, {}, 400, ["text"]),
+        ({"image": TEXTS[0], "text": " "}, {}, 400, ["text"]),
         ({"images": TEXTS * 3, "text": "?"}, {}, 413, ["12"]),
         (chat_about("", "Why?"), {}, 400, ["messages[0].content"]),
         ([{"role": "user", "content": [{"type": "image"}]}], {}, 400, ["messages[0].content"]),
@@ -209,6 +257,7 @@ def test_a_stream_has_the_same_text(models: Callable[..., Served]) -> None:
         (CHATS[0], {"prompt_lookup_num_tokens": 3}, 422, ["prompt_lookup_num_tokens"]),
         (BOTH, {"num_beams": 2}, 422, ["texts"]),
         (chat_about(TEXTS[0], "a " * 240), {}, 413, ["prompt"]),
+        ([{"role": "user", "content": []}], {}, 400, ["messages"]),
     ],
 )
 def test_what_cannot_be_read_is_refused(

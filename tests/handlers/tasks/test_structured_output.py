@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from handlers.errors import BadRequest
 from handlers.schemas.request import Request
 from tests import tiny
-from tests.handlers.generation.test_chat import TEMPLATE
+from tests.handlers.generation.test_chat import TEMPLATE, WITH_TOOLS
 from tests.sentences import Sentence
 from tests.serving import Served, stream_into
 from tests.tiny_tokenizers import write_llama
@@ -59,9 +59,7 @@ def model(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Served:
 @pytest.fixture
 def chat_model(served: Callable[..., Served], monkeypatch: Any) -> Iterator[Served]:
     model = served(MODE, max_length=60, max_characters=5_000)
-    monkeypatch.setattr(
-        model.engine.task.checkpoint.tokenizer, "chat_template", "{# tools #}" + TEMPLATE
-    )
+    monkeypatch.setattr(model.engine.task.checkpoint.tokenizer, "chat_template", WITH_TOOLS)
     yield model
 
 
@@ -103,6 +101,23 @@ def test_rows_of_a_batch_have_each_its_own_grammar_or_none(model: Served) -> Non
     assert together[6][1][0]["details"]["finish_reason"] == "length"
 
 
+def test_a_grammar_and_excluded_tokens_both_hold(served: Callable[..., Served]) -> None:
+    """The text ends where the grammar does, whether its end token is allowed or not."""
+    model = served(MODE, family="GPT2")
+    letter = {**NEW, "grammar": {"type": "regex", "value": "[ab]"}}
+    first = model.ask("Ada", **letter)[0]["generated_text"]
+    (other,) = {"a", "b"} - {first}
+    token = model.engine.task.checkpoint.tokenizer.convert_tokens_to_ids(other)
+    for given in ({"bad_words": [first]}, {"allowed_token_ids": [token]}):
+        (found,) = model.ask("Ada", **letter, **given)
+        assert (found["generated_text"], found["details"]["finish_reason"]) == (other, "eos_token")
+    alone = model.post({"inputs": "Ada", "parameters": {**letter, "bad_words": [first]}})
+    stuck = {"inputs": "Ada", "parameters": {**letter, "bad_words": ["a", "b"]}}
+    both = model.post({"inputs": "Ada", "parameters": {**letter, "bad_words": [first]}}, stuck)
+    assert both[:1] == alone
+    assert (both[1][0], both[1][1]["message"]) == (422, Sentence("bad_words", "allowed_token_ids"))
+
+
 def test_a_text_with_a_grammar_streams(model: Served) -> None:
     parts: list[str] = []
     request = Request("Ada", {**NEW, "grammar": AS_REGEX}, stream=stream_into(parts))
@@ -141,7 +156,7 @@ def test_the_named_function_is_called_once(chat_model: Served) -> None:
 def test_a_call_that_is_cut_is_no_part_of_the_text(
     chat_model: Served, monkeypatch: pytest.MonkeyPatch, mark: str, most: int
 ) -> None:
-    template = f"{{# tools {mark} #}}{TEMPLATE}"
+    template = f"{{% if tools %}}{{# {mark} #}}{{% endif %}}{TEMPLATE}"
     monkeypatch.setattr(chat_model.engine.task.checkpoint.tokenizer, "chat_template", template)
     given = {**NEW, "tools": TOOLS, "tool_choice": "required", "max_new_tokens": most}
     (result,) = chat_model.ask(CHAT, **given)

@@ -105,13 +105,13 @@ def test_unseeded_sampling_varies_and_keeps_the_random_state_of_torch(model: Ser
         ),
         ("a", {"truncate": 10**30}, 400, "parameters: truncate is 1000000000000000000"),
         ("a", {"seed": -1}, 400, "parameters: seed is -1; it should be greater than or equal to 0"),
-        ("a", {"stop": [""]}, 400, "parameters: stop must be a text or a list of texts; none of"),
-        ("a", {"stop": ["x"] * 17}, 400, "parameters: stop has 17 texts; send at most 16"),
+        ("a", {"stop": [""]}, 400, "parameters: stop.0 is ''; String should have at least 1"),
+        ("a", {"stop": ["x"] * 17}, 400, "parameters: stop has 17 items; send at most 16"),
         (
             "a",
             {"stop": ["x", "y" * 257]},
             400,
-            "parameters: stop has a text of 257 characters; send at most 256",
+            "parameters: stop.1 is 'yyyyyyyy",
         ),
     ],
 )
@@ -146,6 +146,19 @@ def test_a_truncated_prompt_keeps_its_end(served: Callable[..., Served]) -> None
     ids = TokenIds(tuple(model.engine.task.checkpoint.tokenizer(long)["input_ids"]))
     (by_ids,) = model.ask(ids, return_full_text=False, max_new_tokens=5)
     assert truncated == other == by_ids
+
+
+def test_a_full_text_begins_with_what_the_model_reads(served: Callable[..., Served]) -> None:
+    long, few = "Once upon a time there was a fox", {"max_new_tokens": 5}
+    for model, given in (
+        (served(MODE, family="GPT2"), {"truncate": 4}),
+        (served(MODE, family="GPT2", max_length=4, truncation=True), {}),
+    ):
+        (alone,) = model.ask(long, return_full_text=False, **given, **few)
+        (whole,) = model.ask(long, **given, **few)
+        prompt = whole["generated_text"].removesuffix(alone["generated_text"])
+        assert prompt != long and long.endswith(prompt)
+        assert model.ask(prompt, **few) == [whole]
 
 
 def test_a_request_can_truncate_its_prompt(served: Callable[..., Served]) -> None:

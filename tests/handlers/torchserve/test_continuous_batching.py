@@ -14,7 +14,7 @@ from ts.context import Context, RequestProcessor
 from ts.metrics.metric_type_enum import MetricTypes
 from ts.protocol.otf_message_handler import create_predict_response
 
-from handlers.generation.static_groups import StaticGroups
+from handlers.generation.batch_scheduler import BatchScheduler
 from handlers.runtime.memory import FreedMemory
 from handlers.runtime.watchdog import Watchdog
 from handlers.telemetry.metrics import MetricsReporter
@@ -120,7 +120,7 @@ def classification(served: Callable[..., Served]) -> Frontend:
 def generation(served: Callable[..., Served], monkeypatch: pytest.MonkeyPatch) -> Frontend:
     """A model that runs the texts of several threads, as those with `continuousBatching` do."""
     model = served("text_generation")
-    monkeypatch.setattr(model.engine, "model", StaticGroups(model.engine.model, 8, 8))
+    monkeypatch.setattr(model.engine, "model", BatchScheduler(model.engine.model, 8, 8))
     return Frontend(model)
 
 

@@ -100,6 +100,21 @@ def test_echo_returns_the_prompt_and_its_continuation(model: Served) -> None:
     assert choice["text"].startswith("Ada")
 
 
+@pytest.mark.parametrize("choices", [1, 2])
+def test_echo_returns_a_truncated_prompt_as_the_model_reads_it(model: Served, choices: int) -> None:
+    prompt, room = "Once upon a time there was a fox", {"truncate_prompt_tokens": 4}
+    body = {"prompt": prompt, **room, "n": choices, "max_tokens": 12, "seed": 3}
+    texts = [each["text"] for each in ask(model, "completions", **body)["choices"]]
+    whole = [each["text"] for each in ask(model, "completions", echo=True, **body)["choices"]]
+    for text, echoed in zip(texts, whole, strict=True):
+        read = echoed.removesuffix(text)
+        assert read and read != prompt and prompt.endswith(read)
+    sent: Sent = []
+    last = call(model, "completions", {**body, "echo": True, "stream": True}, sent)
+    parts = events(*sent, last)
+    assert [joined(parts, number) for number in range(choices)] == whole
+
+
 @pytest.mark.parametrize(
     ("given", "parameters"),
     [
@@ -129,11 +144,14 @@ def test_echo_returns_the_prompt_and_its_continuation(model: Served) -> None:
         ({"add_generation_prompt": False}, {"add_generation_prompt": False}),
         ({"continue_final_message": True}, {"continue_final_message": True}),
         ({"reasoning_effort": "none", "documents": []}, {}),
+        ({"best_of": 1}, {}),
+        ({"n": 3, "best_of": 3, "temperature": 0}, {}),
+        ({"n": 3, "best_of": 2, **DRAW}, {**DRAW, "num_return_sequences": 3}),
     ],
 )
 def test_settings_become_generation_parameters(model: Served, given: Any, parameters: Any) -> None:
     answer = ask(model, "chat/completions", messages=CHAT, **{**FEW, **given})
-    (same,) = model.ask(CHAT, **{"max_new_tokens": 6, "return_full_text": False, **parameters})
+    same, *_ = model.ask(CHAT, **{"max_new_tokens": 6, "return_full_text": False, **parameters})
     assert answer["choices"][0]["message"]["content"] == same["generated_text"]
 
 
@@ -260,6 +278,33 @@ def test_the_choices_of_a_stream_are_sent_side_by_side(
         if path.startswith("chat"):
             text, found = choice["message"]["content"], found["content"]
         assert found and text.startswith(found)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("chat/completions", {"messages": CHAT, "n": 4, "seed": 5, "stop": ["e", "a"]}),
+        ("completions", {"prompt": ["Ada", "Once"], "stop": ["e", "a"]}),
+        ("completions", {"prompt": "Ada", "n": 4, "seed": 5, "logprobs": 1, "stop": ["e", "a"]}),
+        ("completions", {"prompt": "Ada", "n": 4, "seed": 5, "max_tokens": 1}),
+    ],
+)
+def test_a_choice_has_its_finish_reason_when_it_ends(
+    model: Served, path: str, body: dict[str, Any]
+) -> None:
+    sent: Sent = []
+    given = {"max_tokens": 20, "stream_options": {"include_usage": True}, **body}
+    last = call(model, path, {**given, "stream": True}, sent)
+    (usage,) = events(last)
+    assert usage["choices"] == []
+    parts = [part["choices"][0] for part in events(*sent, last)[:-1]]
+    reasons = {part["index"]: part["finish_reason"] for part in parts if part["finish_reason"]}
+    choices = ask(model, path, **{"max_tokens": 20, **body})["choices"]
+    assert reasons == {each["index"]: each["finish_reason"] for each in choices}
+    ended = [part["index"] for part in parts if part["finish_reason"]]
+    assert len(ended) == len(choices)
+    if "stop" in body:
+        assert parts.index(next(each for each in parts if each["finish_reason"])) < len(parts) - 5
 
 
 def test_a_stream_is_sent_as_a_whole_without_a_connection_for_parts(model: Served) -> None:
@@ -431,6 +476,9 @@ def test_an_error_has_the_names_of_the_body(model: Served) -> None:
         ("v1/score", {"prompt": "a"}, 404, ["score"]),
         ("v1/chat/completions/5", {"messages": CHAT}, 404, ["chat/completions/5"]),
         ("v1", {"prompt": "a"}, 404, ["v1"]),
+        ("completions", {"prompt": "a", "n": 2, "best_of": 3}, 422, ["best_of", 3, "n", 2]),
+        ("chat/completions", {"messages": CHAT, "best_of": 2}, 422, ["best_of", 2, "n", 1]),
+        ("completions", {"prompt": "a", "best_of": -1}, 400, ["best_of"]),
     ],
 )
 def test_a_request_that_cannot_be_answered_gets_openais_error(

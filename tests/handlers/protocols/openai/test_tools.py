@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.handlers.generation.test_chat import CHAT, TEMPLATE
+from tests.handlers.generation.test_chat import CHAT, WITH_TOOLS
 from tests.handlers.protocols.openai.test_openai import Sent, ask, call, ends, events
 from tests.sentences import Sentence
 from tests.serving import Served, read_json
@@ -33,7 +33,9 @@ ID = re.compile(r"call_[0-9a-f]{24}")
 def model(served: Callable[..., Served], monkeypatch: Any) -> Iterator[Served]:
     model = served("text_generation", family="GPT2")
     monkeypatch.setattr(
-        model.engine.task.checkpoint.tokenizer, "chat_template", "{# tools #}" + TEMPLATE
+        model.engine.task.checkpoint.tokenizer,
+        "chat_template",
+        WITH_TOOLS,
     )
     yield model
 
@@ -130,7 +132,8 @@ def test_a_stream_of_calls_adds_up_to_them(model: Served) -> None:
     whole = ask(model, "v1/chat/completions", messages=CHAT, **given)
     sent: Sent = []
     body = {"messages": CHAT, "stream": True, "stream_options": {"include_usage": True}, **given}
-    *parts, end = events(*sent, call(model, "v1/chat/completions", body, sent))
+    last = call(model, "v1/chat/completions", body, sent)
+    *parts, end = events(*sent, last)
     assert end["usage"] == whole["usage"]
     for choice in whole["choices"]:
         index = choice["index"]

@@ -27,8 +27,8 @@ from handlers.errors import (
     WrongCheckpoint,
 )
 from handlers.formats.openvino import LONGEST_WHOLE_PROMPT
-from handlers.generation.continuous import RunningText
-from handlers.generation.scheduler import NewTokens
+from handlers.generation.backends.base import NewTokens
+from handlers.generation.backends.requests import RunningSequence
 from handlers.runtime.deadline import Deadline
 from handlers.schemas.request import Request, TextStream
 from tests import tiny
@@ -198,8 +198,8 @@ LACKING = [
     ("logit_bias", {5: 1.0}),
     ("top_n_tokens", 2),
     ("prompt_lookup_num_tokens", 3),
-    ("allowed_token_ids", (5, 6, 7)),
-    ("bad_words", ("a",)),
+    ("allowed_token_ids", [5, 6, 7]),
+    ("bad_words", ["a"]),
 ]
 
 
@@ -215,7 +215,7 @@ def test_what_the_engine_lacks_is_refused_by_name_without_the_weights(
 ) -> None:
     [outcome] = alone.predict([Request(PROMPT, {"do_sample": True, name: value})])
     assert isinstance(outcome, Unprocessable)
-    assert str(outcome).startswith(f"{name} is {value}, which ")
+    assert str(outcome).startswith(f"{name} is {json.dumps(value)}, which ")
 
 
 @pytest.mark.parametrize(
@@ -402,13 +402,13 @@ def test_tokens_come_step_by_step_only_where_they_are_looked_at(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, parameters: dict[str, Any], in_parts: bool
 ) -> None:
     received: list[int] = []
-    receive = RunningText.receive
+    receive = RunningSequence.receive
 
-    def record(text: RunningText, new: NewTokens) -> None:
+    def record(text: RunningSequence, new: NewTokens) -> None:
         received.append(sum(map(len, new.sequences)))
         receive(text, new)
 
-    monkeypatch.setattr(RunningText, "receive", record)
+    monkeypatch.setattr(RunningSequence, "receive", record)
     engine.predict([Request(PROMPT, {"max_new_tokens": 5, "min_new_tokens": 5, **parameters})])
     assert received == ([1] * 5 if in_parts else [0, 5])
 

@@ -15,7 +15,7 @@ from handlers import formats
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.errors import BadRequest, Overloaded, Unprocessable
-from handlers.formats._genai_grammar import check_pattern, check_schema
+from handlers.generation.backends.openvino_genai_grammar import check_pattern, check_schema
 from handlers.schemas.request import Request, TextStream
 from tests import tiny
 from tests.handlers.generation.test_chat import CHAT, TEMPLATE
@@ -261,7 +261,7 @@ def test_a_trial_without_time_is_no_mistake_of_the_grammar(
 ) -> None:
     request = bound("regex", "[xy]{3}")
     with monkeypatch.context() as patch:
-        patch.setattr("handlers.formats._genai_grammar.TRIAL_TIMEOUT", 0.01)
+        patch.setattr("handlers.generation.backends.openvino_genai_grammar.TRIAL_TIMEOUT", 0.01)
         [outcome] = engine.predict([request])
     assert isinstance(outcome, Overloaded)
     assert re.fullmatch("[xy]{3}", generated(engine, request)[0])
@@ -287,7 +287,7 @@ def test_a_stop_string_and_the_maximum_end_a_text_within_its_grammar(engine: Eng
 def test_a_call_is_made_as_the_template_writes_it(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, mark: str, choice: Any
 ) -> None:
-    template = f"{{# tools {mark} #}}{TEMPLATE}"
+    template = f"{{% if tools %}}{{# {mark} #}}{{% endif %}}{TEMPLATE}"
     monkeypatch.setattr(engine.task.checkpoint.tokenizer, "chat_template", template)
     parameters = {"tools": TOOLS, "tool_choice": choice, **BOUND, "parallel_tool_calls": False}
     [outcome] = engine.predict([Request(CHAT, parameters)])
@@ -304,7 +304,7 @@ def test_a_call_is_made_as_the_template_writes_it(
 def test_with_tools_a_text_may_be_free(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, mark: str
 ) -> None:
-    template = f"{{# tools {mark} #}}{TEMPLATE}"
+    template = f"{{% if tools %}}{{# {mark} #}}{{% endif %}}{TEMPLATE}"
     monkeypatch.setattr(engine.task.checkpoint.tokenizer, "chat_template", template)
     [outcome] = engine.predict([Request(CHAT, {"tools": TOOLS, **FREE})])
     assert isinstance(outcome, list), outcome
@@ -408,7 +408,7 @@ def test_a_set_within_a_set_is_refused() -> None:
 def test_grammars_that_are_forgotten_change_no_text(engine: Engine) -> None:
     """A text that runs while others are forgotten keeps its grammar."""
     # The program imports openvino, which not every environment has.
-    from handlers.formats._genai_process import MAX_GRAMMARS  # noqa: PLC0415
+    from handlers.generation.backends.openvino_genai_process import MAX_GRAMMARS  # noqa: PLC0415
 
     long = bound("regex", "[ab]{600}c", max_new_tokens=700)
     alone = engine.predict([long])
@@ -424,7 +424,9 @@ def test_what_xgrammar_says_about_a_schema_is_not_logged(
 ) -> None:
     engine = Engine.load(folder, config(dtype="float32", captum_explanation=False))
     monkeypatch.setattr(
-        engine.task.checkpoint.tokenizer, "chat_template", f"{{# tools <tool_call> #}}{TEMPLATE}"
+        engine.task.checkpoint.tokenizer,
+        "chat_template",
+        f"{{% if tools %}}<tool_call>{{% endif %}}{TEMPLATE}",
     )
     ignored = {"properties": {"a": {"type": "string", "pattern": "b", "maxLength": 3}}}
     tools = [{"type": "function", "function": {"name": "look", "parameters": ignored}}]

@@ -28,14 +28,15 @@ from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.trial_rows import trial_rows
 from handlers.compat.transformers import create_manager, is_stopping
 from handlers.errors import EngineFailed, RequestError, classify
-from handlers.formats._cache import BLOCK as CACHE_BLOCK
-from handlers.formats._cache import cache_blocks
-from handlers.formats._genai import BEAM_NGRAMS, LACKING, OF_SAMPLING, SETTINGS
-from handlers.generation.continuous import ContinuousGenerator
+from handlers.generation.backends.base import GenerationBackend, NewTokens, Receive
+from handlers.generation.backends.cache import BLOCK as CACHE_BLOCK
+from handlers.generation.backends.cache import cache_blocks
+from handlers.generation.backends.requests import ContinuousGenerator
+from handlers.generation.backends.settings import CHOOSING
+from handlers.generation.batch_scheduler import BatchScheduler
+from handlers.generation.checkpoint_defaults import SETTINGS_OF_FILE
 from handlers.generation.generator import Generator, Prompt, end_tokens
 from handlers.generation.parameters import GenerationParameters
-from handlers.generation.scheduler import NewTokens, Receive, TextEngine
-from handlers.generation.static_groups import StaticGroups
 from handlers.runtime.deadline import PATIENCE
 from handlers.runtime.model import Model
 
@@ -44,7 +45,11 @@ logger = logging.getLogger(__name__)
 # Tokens in a block of the cache, and of all texts in one step: prompts take several.
 BLOCK = 16
 STEP_TOKENS = 256
-NEUTRAL: Mapping[str, Any] = {**SETTINGS, **LACKING, **BEAM_NGRAMS}
+# The values with which a greedy text is that of the model itself.
+NEUTRAL: Mapping[str, Any] = {
+    **{name: spec.neutral for name, spec in CHOOSING.items() if spec.needs is None},
+    **{name: setting.neutral for name, setting in SETTINGS_OF_FILE.items()},
+}
 TRIAL_TOKENS = 4
 TRIAL_SECONDS = 60.0
 PRECISIONS = {torch.bfloat16: "bf16", torch.float16: "f16", torch.float32: "f32"}
@@ -65,7 +70,7 @@ class PagedSettings:
     max_waiting: int
 
 
-class PagedModel(StaticGroups, TextEngine):
+class PagedModel(BatchScheduler, GenerationBackend):
     """A model whose greedy texts join the running ones at the next step.
 
     Args:
@@ -129,17 +134,13 @@ class PagedModel(StaticGroups, TextEngine):
     def _is_greedy(self, prompt: Prompt) -> bool:
         """Return whether a text takes the most likely token of the model itself in each place."""
         parameters = prompt.parameters
-        given = {**self._base.to_dict(), **parameters.for_generate}
+        given = {**self._base.to_dict(), **parameters.for_generate, **parameters.for_kit}
         changed = [
-            name
-            for name, neutral in NEUTRAL.items()
-            if name not in OF_SAMPLING and given.get(name) not in (None, neutral)
+            name for name, neutral in NEUTRAL.items() if given.get(name) not in (None, neutral)
         ]
-        recorded = parameters.records_tokens or parameters.top_n_tokens
-        biased = parameters.penalizes or parameters.logit_bias or parameters.excludes_tokens
         other_ends = prompt.ends(self._base) != end_tokens(self._base)
         fits = len(prompt) + prompt.new_tokens <= self._capacity
-        special = recorded or biased or other_ends or prompt.grammar or prompt.syntax
+        special = parameters.records_tokens or other_ends or prompt.grammar or prompt.syntax
         return fits and not (changed or special)
 
 

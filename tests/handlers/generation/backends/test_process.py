@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from handlers.errors import EngineFailed, Overloaded, RequestError, WrongCheckpoint
-from handlers.formats._engine_process import EngineModel, EngineProcess, EngineProgram, Text
+from handlers.generation.backends.process import BackendModel, BackendProcess, BackendProgram, Text
 from handlers.runtime.lazy_load import LazyLoad
 from tests.sentences import refused
 from tests.serving import Served
@@ -35,12 +35,12 @@ DEAF = "while True:\n    time.sleep(60)\n"
 FAILING = 'channel.recv(9)\nchannel.sendall(b\'{"failed": "RuntimeError: a secret"}\\n\')\n'
 
 
-def start(folder: Path, source: str, hang_seconds: float = math.inf) -> EngineProcess:
+def start(folder: Path, source: str, hang_seconds: float = math.inf) -> BackendProcess:
     script = folder / "program.py"
     script.write_text(source, encoding="utf-8")
-    program = EngineProgram("stand-in", script, "nothing", "correct it")
+    program = BackendProgram("stand-in", script, "nothing", "correct it")
     end_seconds = 0.2 if source.endswith(DEAF) else 60
-    return EngineProcess(program, {}, end_seconds=end_seconds, hang_seconds=hang_seconds)
+    return BackendProcess(program, {}, end_seconds=end_seconds, hang_seconds=hang_seconds)
 
 
 def test_a_process_that_does_not_end_is_killed(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_process_that_is_stopped_is_killed_while_it_has_nothing_to_do(tmp_path
 class CancelledMeanwhile(dict[int, Any]):
     """Texts of which one is cancelled by another thread while its event is passed on."""
 
-    def __init__(self, process: EngineProcess) -> None:
+    def __init__(self, process: BackendProcess) -> None:
         super().__init__()
         self.process, self.cancelling = process, list[threading.Thread]()
 
@@ -127,7 +127,7 @@ def test_a_setting_that_cannot_be_sent_is_the_error_of_its_text(tmp_path: Path) 
     assert events == [{"error": None}]
 
 
-class StandIn(EngineModel):
+class StandIn(BackendModel):
     def _settings(self, prompt: Any, number: int) -> dict[str, Any]:
         return {}
 

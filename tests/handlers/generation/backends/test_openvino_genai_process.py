@@ -11,7 +11,7 @@ import pytest
 # Not there beside the newest transformers.
 openvino_genai = pytest.importorskip("openvino_genai")
 
-from handlers.formats._genai_process import DummyTexts, Process  # noqa: E402
+from handlers.generation.backends.openvino_genai_process import DummyTexts, Process  # noqa: E402
 from tests.sentences import refused  # noqa: E402
 
 pytestmark = pytest.mark.openvino

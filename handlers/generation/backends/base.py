@@ -37,7 +37,7 @@ class NewTokens:
 Receive = Callable[[NewTokens], None]
 
 
-class TextEngine(ABC):
+class GenerationBackend(ABC):
     """An engine that lets a text join the running ones at the next step.
 
     Attributes:

@@ -1,9 +1,9 @@
-"""The process that runs openvino-genai's continuous batching; :mod:`_genai` starts it.
+"""The process that runs openvino-genai's continuous batching; :mod:`openvino_genai` starts it.
 
 A step of the pipeline holds Python's interpreter lock while it computes, so that in the process of
 the worker no other thread could read a request or send a token. This script imports nothing of the
 package, which would load torch. Its commands and events are those of
-:mod:`handlers.formats._engine_process`.
+:mod:`handlers.generation.backends.process`.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Channel:
 
 
 @dataclass
-class RunningText:
+class RunningSequence:
     """A text that the pipeline generates.
 
     Attributes:
@@ -179,7 +179,7 @@ class Process:
         self._max_running, self._splits_prompts = max_running, splits_prompts
         self._waited_steps = 0
         self._has_cancelled = False
-        self._running: dict[int, RunningText] = {}
+        self._running: dict[int, RunningSequence] = {}
         self._waiting: dict[int, dict[str, Any]] = {}
 
     def run(self) -> None:
@@ -247,7 +247,7 @@ class Process:
             return str(error) or type(error).__name__
         # The tokens of beams may change until their end.
         in_parts = in_parts and settings.get("num_beams", 1) == 1
-        self._running[start] = RunningText(start, handle, in_parts)
+        self._running[start] = RunningSequence(start, handle, in_parts)
         return None
 
     def _cancel(self, number: int) -> None:

@@ -15,9 +15,9 @@ import torch
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.errors import EngineFailed, InternalError, OutOfTime, Overloaded
-from handlers.formats._paged import PagedModel
 from handlers.formats.pretrained import PretrainedModel
-from handlers.generation.static_groups import StaticGroups
+from handlers.generation.backends.transformers_paged import PagedModel
+from handlers.generation.batch_scheduler import BatchScheduler
 from handlers.runtime.deadline import Deadline
 from handlers.schemas.request import Request, TextStream
 from tests import tiny
@@ -222,7 +222,7 @@ def test_a_model_that_the_manager_runs_differently_has_static_groups(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PagedModel, "agrees", lambda *_: False)
-    assert type(load(folder).model) is StaticGroups
+    assert type(load(folder).model) is BatchScheduler
 
 
 def test_the_threads_end_with_the_model(folder: Path) -> None:

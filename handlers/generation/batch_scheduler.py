@@ -20,8 +20,8 @@ from transformers import GenerationConfig
 
 from handlers.batching.rows import RowOutcome
 from handlers.errors import InternalError, OutOfTime, RequestError, attempt, log_bug
+from handlers.generation.backends.base import as_too_large, check_load
 from handlers.generation.generator import Generator, Prompt
-from handlers.generation.scheduler import as_too_large, check_load
 from handlers.runtime.deadline import NO_DEADLINE, PATIENCE, Deadline
 from handlers.runtime.model import Model, OneThread
 from handlers.telemetry.meter import Meter
@@ -29,7 +29,7 @@ from handlers.telemetry.meter import Meter
 Result = TypeVar("Result")
 
 
-class StaticGroups(Model):
+class BatchScheduler(Model):
     """A model whose requests generate side by side, in batches of `generate`.
 
     Args:

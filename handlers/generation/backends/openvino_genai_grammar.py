@@ -12,15 +12,15 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from handlers.compat.xgrammar import error_reason, ignored_part
-from handlers.errors import LackingInEngine, summarize
+from handlers.errors import UnsupportedByBackend, summarize
 from handlers.generation.compile_cache import CompileCache, TooBusyToCompile
 from handlers.generation.json_schemas import Schema, relaxed, schemas_in
 from handlers.generation.text_grammar import TextGrammar
 from handlers.runtime.cgroup import available_cores
 
-VOCABULARY = Path(__file__).with_name("_genai_vocabulary.py")
+VOCABULARY = Path(__file__).with_name("openvino_genai_vocabulary.py")
 # What a trial may take. On a busy machine the wall clock shows a multiple of the CPU time.
-TRIAL = Path(__file__).with_name("_genai_trial.py")
+TRIAL = Path(__file__).with_name("openvino_genai_trial.py")
 TRIAL_CPU_SECONDS, TRIAL_BYTES, TRIAL_TIMEOUT = 1, 4 * 2**30, 30.0
 # The exit statuses of a trial, beside those of a program that fails or is killed.
 REFUSED, TOO_LARGE = 3, 4
@@ -91,7 +91,7 @@ class GrammarTrials:
             BadRequest: the grammar has a mistake.
             Overloaded: others take all the time that it may wait.
             RequestTooLarge: it has too many characters.
-            LackingInEngine: the engine cannot follow it.
+            UnsupportedByBackend: the engine cannot follow it.
         """
         if relaxes:
             grammar = grammar.relaxed(_without_lacking)
@@ -112,7 +112,7 @@ class GrammarTrials:
         """Return what is ignored of a grammar.
 
         Raises:
-            LackingInEngine: it cannot be followed.
+            UnsupportedByBackend: it cannot be followed.
             Overloaded: the process had too little CPU time to tell.
         """
         limits = (str(TRIAL_CPU_SECONDS), str(TRIAL_BYTES))
@@ -126,7 +126,7 @@ class GrammarTrials:
         if done.returncode == REFUSED:
             raise _cannot(error_reason(done.stdout.decode(errors="replace")))
         if done.returncode < 0 or done.returncode == TOO_LARGE:
-            raise LackingInEngine(
+            raise UnsupportedByBackend(
                 "The engine of this model, which has continuousBatching, needs too much time or"
                 " memory to compile the grammar; simplify it."
             )
@@ -139,19 +139,19 @@ def check_values(schema: Schema) -> None:
     """Check that all values that xgrammar allows for a JSON schema are JSON, and within its bounds.
 
     Raises:
-        LackingInEngine: with a keyword for which it allows others.
+        UnsupportedByBackend: with a keyword for which it allows others.
     """
     for _, each in schemas_in(schema):
         types = each.get("type")
         is_number = "number" in ([types] if isinstance(types, str) else _list(types))
         if bounds := sorted(each.keys() & RANGE) if is_number else []:
-            raise LackingInEngine(
+            raise UnsupportedByBackend(
                 "The engine of this model, which has continuousBatching, does not keep to"
                 f" {bounds[0]} of numbers; leave it out, or use the type integer."
             )
         pattern = each.get("pattern")
         if isinstance(pattern, str) and not is_plain(pattern):
-            raise LackingInEngine(
+            raise UnsupportedByBackend(
                 "The engine of this model, which has continuousBatching, knows simple patterns in a"
                 " JSON schema alone, without quotes, backslashes and dots; simplify it."
             )
@@ -166,7 +166,7 @@ def _lacks(constraint: Schema) -> bool:
     """Return whether xgrammar cannot follow the one constraint of a schema."""
     try:
         check_values(constraint)
-    except LackingInEngine:
+    except UnsupportedByBackend:
         return True
     return False
 
@@ -192,11 +192,11 @@ def check_schema(schema: Schema) -> None:
     """Check that xgrammar ignores no keyword of a JSON schema.
 
     Raises:
-        LackingInEngine: with one that it ignores.
+        UnsupportedByBackend: with one that it ignores.
     """
     for _, each in schemas_in(schema):
         if ignored := _ignored(each):
-            raise LackingInEngine(
+            raise UnsupportedByBackend(
                 f"The engine of this model, which has continuousBatching, may ignore {ignored}"
                 " in this JSON schema; leave it out, or strict: true."
             )
@@ -206,10 +206,11 @@ def check_pattern(pattern: str) -> None:
     """Check that xgrammar reads a regular expression as it is meant.
 
     Raises:
-        LackingInEngine: it has a set of characters within another, or one that begins with `]`.
+        UnsupportedByBackend: it has a set of characters within another, or one that begins with
+            `]`.
     """
     if NESTED_SET.search(pattern) or BRACKET_SET.search(pattern):
-        raise LackingInEngine(
+        raise UnsupportedByBackend(
             "The engine of this model, which has continuousBatching, knows no sets of characters"
             " within others in a regex; write the characters out, or escape the bracket."
         )
@@ -254,8 +255,8 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _cannot(reason: str) -> LackingInEngine:
-    return LackingInEngine(
+def _cannot(reason: str) -> UnsupportedByBackend:
+    return UnsupportedByBackend(
         "The engine of this model, which has continuousBatching, cannot follow this grammar"
         f" ({summarize(Exception(reason))}); simplify it."
     )

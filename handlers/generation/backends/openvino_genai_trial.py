@@ -4,8 +4,9 @@ openvino-genai compiles a grammar within a step of all running texts, and an err
 So each grammar is tried here before, with the vocabulary of the model and random tokens.
 
 The grammar, a structural tag, is the input. The arguments are the folder of the vocabulary, see
-:mod:`_genai_vocabulary`, the end token, seconds and bytes. What xgrammar ignores is a warning on
-the standard error; the reason why it does not compile the grammar is the standard output.
+:mod:`openvino_genai_vocabulary`, the end token, seconds and bytes. What xgrammar ignores is a
+warning on the standard error; the reason why it does not compile the grammar is the standard
+output.
 """
 
 from __future__ import annotations

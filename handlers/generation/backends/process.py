@@ -57,9 +57,9 @@ from handlers.errors import (
     WrongCheckpoint,
     summarize,
 )
-from handlers.generation.continuous import ContinuousModel
+from handlers.generation.backends.base import NewTokens, Receive, check_load
+from handlers.generation.backends.requests import ContinuousModel
 from handlers.generation.generator import Prompt
-from handlers.generation.scheduler import NewTokens, Receive, check_load
 from handlers.generation.text_grammar import TextGrammar
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.runtime.lazy_load import LazyLoad
@@ -75,7 +75,7 @@ PING_SECONDS, PINGS = 5.0, 16
 
 
 @dataclass(frozen=True)
-class EngineProgram:
+class BackendProgram:
     """The program of an engine.
 
     Attributes:
@@ -108,7 +108,7 @@ class Text:
     in_parts: bool
 
 
-class EngineProcess:
+class BackendProcess:
     """The process of an engine, and the texts that it generates.
 
     Args:
@@ -125,7 +125,7 @@ class EngineProcess:
 
     def __init__(
         self,
-        program: EngineProgram,
+        program: BackendProgram,
         arguments: Mapping[str, Any],
         python: str = sys.executable,
         environment: Mapping[str, str] | None = None,
@@ -349,7 +349,7 @@ def _line(command: Mapping[str, Any]) -> bytes:
     return json.dumps(command, separators=(",", ":")).encode() + b"\n"
 
 
-class EngineModel(ContinuousModel, ABC):
+class BackendModel(ContinuousModel, ABC):
     """A model whose texts an engine in a process of its own generates.
 
     Args:
@@ -361,7 +361,7 @@ class EngineModel(ContinuousModel, ABC):
 
     def __init__(
         self,
-        process: EngineProcess,
+        process: BackendProcess,
         limit: int,
         static: LazyLoad[Model],
         *,

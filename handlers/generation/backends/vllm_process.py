@@ -1,9 +1,9 @@
-"""The process that runs vLLM; :mod:`_vllm` starts it.
+"""The process that runs vLLM; :mod:`vllm` starts it.
 
 It may run with another Python than the worker, so this script imports nothing of the package. Its
-commands and events are those of :mod:`handlers.formats._engine_process`; its arguments are those of
-vLLM's `AsyncEngineArgs`, and the settings of a text those of its `SamplingParams`, and a `grammar`
-in llguidance's variant of Lark.
+commands and events are those of :mod:`handlers.generation.backends.process`. Its arguments are
+vLLM's `AsyncEngineArgs`, and the settings of a text are its `SamplingParams` and a `grammar` in
+llguidance's variant of Lark.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from handlers.checkpoints.model_spec import ModelSpec
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.errors import Unprocessable, WrongCheckpoint, WrongConfig
-from handlers.formats._vllm import _environment, engine_arguments, sampling_settings
+from handlers.generation.backends.vllm import _environment, engine_arguments, sampling_settings
 from handlers.generation.parameters import GenerationParameters
 from handlers.schemas.request import Request
 from tests.sentences import refused
@@ -68,7 +69,7 @@ def spec(checkpoint: Callable[..., Path]) -> Callable[..., ModelSpec]:
         ({"min_new_tokens": 3}, {**GREEDY, "min_tokens": 3}),
         ({"details": True}, {**GREEDY, "logprobs": 0}),
         ({"logprobs": True, "top_logprobs": 2}, {**GREEDY, "logprobs": 2}),
-        ({"length_penalty": 2.0, "early_stopping": True}, GREEDY),
+        ({"length_penalty": 2.0, "early_stopping": True, "typical_p": 0.5}, GREEDY),
     ],
 )
 def test_parameters_become_those_of_vllm(
@@ -91,11 +92,12 @@ def test_parameters_take_precedence_over_those_of_the_checkpoint() -> None:
         ("no_repeat_ngram_size", 2),
         ("num_beams", 2),
         ("prompt_lookup_num_tokens", 3),
+        ("bad_words", ["a", "b"]),
     ],
 )
 def test_what_vllm_lacks_is_refused_by_name(name: str, value: Any) -> None:
-    read = GenerationParameters.of_request({}, {name: value})
-    with refused(Unprocessable, name, value, "engine: vllm"):
+    read = GenerationParameters.of_request({}, {"do_sample": True, name: value})
+    with refused(Unprocessable, name, json.dumps(value), "engine: vllm"):
         sampling_settings({}, read, number=0)
 
 

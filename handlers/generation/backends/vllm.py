@@ -1,7 +1,7 @@
 """Text generation by vLLM, for `engine: vllm`.
 
 vLLM requires other versions of packages than the kit, so it runs in a process of its own, with the
-Python that the YAML names. See :mod:`handlers.formats._vllm_process`.
+Python that the YAML names. See :mod:`handlers.generation.backends.vllm_process`.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.prequantized import quantization_method
 from handlers.checkpoints.weights import check_weights
 from handlers.errors import InternalError, RequestError, Unprocessable, WrongConfig
-from handlers.formats._cache import GIGABYTE, bytes_per_token, cache_bytes, longest_text
-from handlers.formats._engine_process import EngineModel, EngineProcess, EngineProgram
-from handlers.formats._engine_settings import (
-    DEFAULT_TOP_K,
+from handlers.generation.backends.cache import GIGABYTE, bytes_per_token, cache_bytes, longest_text
+from handlers.generation.backends.process import BackendModel, BackendProcess, BackendProgram
+from handlers.generation.backends.settings import (
+    CHOOSING,
     MAX_SEED,
-    OF_GENERATE_ALONE,
     given_settings,
     lacking_parameters,
+    refusal,
     settings_of_checkpoint,
 )
 from handlers.generation.generator import Prompt, end_tokens
+from handlers.generation.parameter_spec import ParameterSpec
 from handlers.generation.parameters import MAX_TOP_TOKENS, GenerationParameters
 from handlers.generation.text_grammar import TextGrammar
 from handlers.runtime.lazy_load import LazyLoad
@@ -41,44 +42,14 @@ from handlers.schemas.model_info import GenerationInfo
 
 logger = logging.getLogger(__name__)
 
-PROGRAM = EngineProgram(
+PROGRAM = BackendProgram(
     "vLLM",
-    Path(__file__).with_name("_vllm_process.py"),
+    Path(__file__).with_name("vllm_process.py"),
     "the checkpoint",
     "its messages are in the log of this worker; correct what they say, or leave engine out",
 )
 ENGINE = "engine: vllm"
-# The names of vLLM's `SamplingParams`, by those of transformers.
-OF_SAMPLING: Mapping[str, str] = {
-    "temperature": "temperature",
-    "top_k": "top_k",
-    "top_p": "top_p",
-    "min_p": "min_p",
-}
-SETTINGS: Mapping[str, str] = {
-    **OF_SAMPLING,
-    "repetition_penalty": "repetition_penalty",
-    "frequency_penalty": "frequency_penalty",
-    "presence_penalty": "presence_penalty",
-    "logit_bias": "logit_bias",
-    "allowed_token_ids": "allowed_token_ids",
-    "min_new_tokens": "min_tokens",
-}
-# What vLLM has not without a tokenizer of its own, with the values that have no effect.
-LACKING: Mapping[str, Any] = {
-    **OF_GENERATE_ALONE,
-    "num_beams": 1,
-    "no_repeat_ngram_size": 0,
-    "bad_words": (),
-}
-# What is read elsewhere, or has no effect without beams.
-OTHERS = {
-    "do_sample",
-    "num_return_sequences",
-    "length_penalty",
-    "early_stopping",
-    "top_n_tokens",
-}
+NOT_WITH_GRAMMARS = ("min_new_tokens", "allowed_token_ids")
 # Tokens of a block of vLLM's cache on CPUs.
 BLOCK = 128
 # An import of the worker's modules, or of the archive's, would take the place of vLLM's own.
@@ -94,7 +65,7 @@ ENVIRONMENT = {
 HAS_VLLM = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
 
 
-class VllmModel(EngineModel):
+class VllmModel(BackendModel):
     """A model that vLLM runs.
 
     Args:
@@ -107,7 +78,7 @@ class VllmModel(EngineModel):
 
     def __init__(
         self,
-        process: EngineProcess,
+        process: BackendProcess,
         limit: int,
         base: GenerationConfig,
         has_grammars: bool,
@@ -119,17 +90,18 @@ class VllmModel(EngineModel):
 
     @property
     def generation(self) -> GenerationInfo:
-        others = () if self._has_grammars else ("grammar", "tools")
-        return GenerationInfo(PROGRAM.name, refused=lacking_parameters(LACKING, others))
+        grammars = () if self._has_grammars else ("grammar", "tools")
+        return GenerationInfo(PROGRAM.name, refused=sorted([*lacking_parameters(_does), *grammars]))
 
     def _settings(self, prompt: Prompt, number: int) -> dict[str, Any]:
         settings = sampling_settings(self._base, prompt.parameters, number)
-        # vLLM would find no token at all where a grammar ends before.
-        if prompt.grammar and prompt.parameters.min_new_tokens:
-            raise Unprocessable(
-                "min_new_tokens cannot be done with response_format, grammar or tools by this"
-                f" model, which has {ENGINE}; leave one of them out."
-            )
+        # vLLM would find no token at all where a grammar excludes the others.
+        for name in NOT_WITH_GRAMMARS if prompt.grammar else ():
+            if getattr(prompt.parameters, name):
+                raise Unprocessable(
+                    f"{name} cannot be done with response_format, grammar or tools by this model,"
+                    f" which has {ENGINE}; leave one of them out."
+                )
         if prompt.grammar:
             settings.pop("min_tokens", None)
         ends = prompt.parameters.ends(self._ends)
@@ -170,7 +142,7 @@ def load_vllm(spec: ModelSpec, dtype: str, load_static: Callable[[], Model]) -> 
     _check_python(python, handler.vllm_python)
     check_weights(spec.directory, spec.checkpoint.config, allow_pickle=handler.allow_pickle)
     environment = _environment(spec.device)
-    process = EngineProcess(
+    process = BackendProcess(
         PROGRAM,
         engine_arguments(spec, dtype),
         python,
@@ -225,14 +197,13 @@ def sampling_settings(
     """
     given = given_settings(base, parameters)
     for name, value in given.items():
-        if name not in SETTINGS.keys() | OTHERS and value != LACKING.get(name):
-            raise Unprocessable(f"{name} is {value!r}, which {ENGINE} cannot do; leave it out.")
-    if given.get("do_sample"):
-        given = {"top_k": DEFAULT_TOP_K, **given}
-    else:
-        given = {name: each for name, each in given.items() if name not in OF_SAMPLING}
-        given["temperature"] = 0.0
-    settings = {SETTINGS[name]: value for name, value in given.items() if name in SETTINGS}
+        spec = CHOOSING[name]
+        if not _does(spec) and value not in (None, spec.neutral):
+            raise Unprocessable(refusal(name, value, ENGINE))
+    names = ((CHOOSING[name].vllm, value) for name, value in given.items())
+    settings = {name: value for name, value in names if name}
+    if not given.get("do_sample"):
+        settings["temperature"] = 0.0
     if parameters.seed is not None and given.get("do_sample"):
         settings["seed"] = (parameters.seed + number) % MAX_SEED
     if parameters.records_tokens:
@@ -247,7 +218,11 @@ def _has_grammars(spec: ModelSpec) -> bool:
 
 
 def _base_of(base: GenerationConfig) -> dict[str, Any]:
-    return settings_of_checkpoint(base, {"do_sample", *SETTINGS}, LACKING, ENGINE)
+    return settings_of_checkpoint(base, _does, ENGINE)
+
+
+def _does(spec: ParameterSpec) -> bool:
+    return spec.vllm is not None
 
 
 def _cache_arguments(spec: ModelSpec, size: int) -> dict[str, int]:

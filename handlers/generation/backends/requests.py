@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from statistics import fmean
@@ -15,11 +15,11 @@ from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 from handlers.batching.rows import RowOutcome
 from handlers.errors import OutOfTime, RequestError, attempt
-from handlers.generation.decoding import WITH_SPECIAL_TOKENS, IncrementalDecoder
+from handlers.generation.backends.base import GenerationBackend, NewTokens, as_too_large
+from handlers.generation.decoding import IncrementalDecoder, decoders_of
 from handlers.generation.generator import Generator, Prompt
 from handlers.generation.logits import MIN_LOGPROB, TokenScores
-from handlers.generation.scheduler import NewTokens, TextEngine, as_too_large
-from handlers.generation.stopping import Continuation, GeneratedText
+from handlers.generation.stopping import GenerationState, StopTracker
 from handlers.runtime.deadline import NO_DEADLINE, PATIENCE, Deadline
 from handlers.runtime.model import Model
 from handlers.telemetry.meter import Meter
@@ -50,13 +50,13 @@ class TokenClock:
         return (self._last - self._first) / max(1, self._tokens - 1)
 
 
-class RunningText:
+class RunningSequence:
     """One sequence of a prompt, or all beams of a search, while the engine generates it.
 
     Args:
         prompt: the prompt.
         number: which of the prompt's sequences it is.
-        continuation: follows the sequences after it.
+        tracker: follows the sequences after it.
         changed: is set at the end of the text.
         deadline: the time limit of the request, whose client may have gone as well.
     """
@@ -65,15 +65,15 @@ class RunningText:
         self,
         prompt: Prompt,
         number: int,
-        continuation: Continuation,
+        tracker: StopTracker,
         changed: threading.Event,
         deadline: Deadline,
     ) -> None:
-        self._prompt, self._number, self._continuation = prompt, number, continuation
+        self._prompt, self._number, self._tracker = prompt, number, tracker
         self._stream = prompt.stream_of(number)
         self._changed, self._deadline = changed, deadline
         self._is_read = prompt.is_followed or prompt.parameters.records_tokens
-        self._text = continuation.start()
+        self._text = tracker.start()
         self._lock = threading.Lock()
         self._cancel: Callable[[], None] | None = None
         self.sequences: list[list[int]] = [[]]
@@ -81,7 +81,7 @@ class RunningText:
         self.error: Exception | None = None
         self.finished = False
 
-    def start(self, engine: TextEngine) -> None:
+    def start(self, engine: GenerationBackend) -> None:
         """Start the text.
 
         Args:
@@ -122,11 +122,11 @@ class RunningText:
                 self.error, self.finished = OutOfTime(), True
                 self._end()
 
-    def texts(self) -> list[GeneratedText]:
+    def texts(self) -> list[GenerationState]:
         """Return the text of each sequence."""
         if self._is_read and self._text.tokens:
             return [self._text]
-        return [self._continuation.read(each) for each in self.sequences]
+        return [self._tracker.read(each) for each in self.sequences]
 
     def _add(self, new: NewTokens) -> None:
         self.error, self.finished = new.error, new.finished or new.error is not None
@@ -142,9 +142,10 @@ class RunningText:
         if not self._is_read:
             return
         for token, score in zip(tokens, scores or repeat(None), strict=False):
-            self._text = self._continuation.add(self._text, token, score)
+            self._text = self._tracker.add(self._text, token, score)
         if self._stream:
-            self._continuation.emit(self._text, self._stream)
+            self._tracker.emit(self._text, self._stream)
+            self._tracker.end(self._text, self._stream)
         if self._text.finish_reason:
             self.finished = True
 
@@ -167,7 +168,7 @@ class ContinuousGenerator:
         deadline: the time limit of the request.
     """
 
-    engine: TextEngine
+    engine: GenerationBackend
     tokenizer: PreTrainedTokenizerBase
     base: GenerationConfig
     meter: Meter
@@ -180,12 +181,8 @@ class ContinuousGenerator:
         an entry for each sequence.
         """
         changed = threading.Event()
-        plain = IncrementalDecoder(self.tokenizer)
-        special = IncrementalDecoder(self.tokenizer, WITH_SPECIAL_TOKENS)
-        started = [
-            attempt(self._start, prompt, special if prompt.shows_special_tokens else plain, changed)
-            for prompt in prompts
-        ]
+        decoders = decoders_of(self.tokenizer)
+        started = [attempt(self._start, prompt, decoders, changed) for prompt in prompts]
         texts = sum(prompt.engine_texts for prompt in prompts)
         started = [as_too_large(each, texts, self.engine.max_texts) for each in started]
         running = [text for texts in started if isinstance(texts, list) for text in texts]
@@ -199,15 +196,17 @@ class ContinuousGenerator:
         ]
 
     def _start(
-        self, prompt: Prompt, decoder: IncrementalDecoder, changed: threading.Event
-    ) -> list[RunningText]:
+        self,
+        prompt: Prompt,
+        decoders: Mapping[bool, IncrementalDecoder],
+        changed: threading.Event,
+    ) -> list[RunningSequence]:
         """Start each sequence of a prompt; a beam search has all of them in one."""
-        texts: list[RunningText] = []
+        texts: list[RunningSequence] = []
         try:
             for number in range(prompt.engine_texts):
-                text = RunningText(
-                    prompt, number, self._continuation(prompt, decoder), changed, self.deadline
-                )
+                tracker = prompt.stop_tracker(decoders, self.base, prompt.features["input_ids"])
+                text = RunningSequence(prompt, number, tracker, changed, self.deadline)
                 text.start(self.engine)
                 texts.append(text)
         except BaseException:
@@ -216,23 +215,13 @@ class ContinuousGenerator:
             raise
         return texts
 
-    def _wait(self, running: Sequence[RunningText], changed: threading.Event) -> None:
+    def _wait(self, running: Sequence[RunningSequence], changed: threading.Event) -> None:
         """Wait until every text has ended, or the time is over."""
         while not all(text.finished for text in running) and not self.deadline.passed:
             changed.wait(PATIENCE)
             changed.clear()
 
-    def _continuation(self, prompt: Prompt, decoder: IncrementalDecoder) -> Continuation:
-        return Continuation(
-            decoder,
-            prompt.features["input_ids"],
-            prompt.parameters.stop,
-            prompt.ends(self.base),
-            prompt.new_tokens,
-            prompt.syntax,
-        )
-
-    def _outcome(self, prompt: Prompt, running: Sequence[RunningText]) -> RowOutcome:
+    def _outcome(self, prompt: Prompt, running: Sequence[RunningSequence]) -> RowOutcome:
         error = next((text.error for text in running if text.error), None)
         if isinstance(error, RequestError):
             return error
@@ -249,7 +238,7 @@ class ContinuousGenerator:
         return {"sequences": sequences, "texts": texts}
 
 
-class ContinuousModel(Model, TextEngine, ABC):
+class ContinuousModel(Model, GenerationBackend, ABC):
     """A model whose engine generates its texts."""
 
     @property

@@ -15,8 +15,8 @@ from handlers import formats
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.errors import OutOfTime, Overloaded, RequestTooLarge, Unprocessable, WrongConfig
+from handlers.generation.batch_scheduler import BatchScheduler
 from handlers.generation.generator import Generator
-from handlers.generation.static_groups import StaticGroups
 from handlers.runtime.deadline import Deadline
 from handlers.schemas.request import Request, TextStream
 from tests import tiny
@@ -52,7 +52,7 @@ def load_static(folder: Path) -> Engine:
 
 def load(folder: Path, max_running: int = 64, max_waiting: int = 128) -> Engine:
     engine = load_static(folder)
-    engine.model = StaticGroups(engine.model, max_running, max_waiting)
+    engine.model = BatchScheduler(engine.model, max_running, max_waiting)
     return engine
 
 
