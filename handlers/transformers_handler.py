@@ -23,9 +23,9 @@ with without_openvino_backend():
 
 from handlers.checkpoints.devices import pick_device
 from handlers.compat.torchserve import (
-    change_reading,
     is_connected,
     limit_prediction_time,
+    read_messages_in_blocks,
     send_parts,
 )
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
@@ -77,7 +77,7 @@ class TransformersHandler(BaseHandler):
         limit_memory_growth()
         silence_libraries()
         limit_prediction_time()
-        change_reading(distinct_names)
+        read_messages_in_blocks(distinct_names)
         self.context, self.manifest = context, context.manifest
         properties = context.system_properties
         self.device = pick_device(properties)
