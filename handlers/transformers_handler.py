@@ -12,7 +12,7 @@ from handlers.compat.imports import without_openvino_backend
 with without_openvino_backend():
     from ts.torch_handler.base_handler import BaseHandler
 
-from handlers.compat.torchserve import change_reading, limit_prediction_time
+from handlers.compat.torchserve import limit_prediction_time, read_messages_in_blocks
 from handlers.http.repeated_fields import distinct_names
 from handlers.torchserve.worker import Worker
 from handlers.worker_start import prepare_process
@@ -29,7 +29,7 @@ class TransformersHandler(BaseHandler):
         """
         prepare_process()
         limit_prediction_time()
-        change_reading(distinct_names)
+        read_messages_in_blocks(distinct_names)
         self.context, self.manifest = context, context.manifest
         self.worker = Worker(context)
         self.engine, self.device = self.worker.engine, self.worker.device

@@ -58,7 +58,7 @@ class BlockReader:
         return data
 
 
-def change_reading(rename: Rename) -> None:
+def read_messages_in_blocks(rename: Rename) -> None:
     """Have TorchServe's worker read all further messages in blocks, and rename their fields.
 
     The worker makes a dictionary of the fields of a request, so that fields need different names.

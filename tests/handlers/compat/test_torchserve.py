@@ -29,12 +29,12 @@ from handlers.compat.torchserve import (
     INTERVAL,
     WORKER_SCRIPT,
     BlockReader,
-    change_reading,
     count_workers,
     drop_receipts,
     has_older_worker,
     is_connected,
     limit_prediction_time,
+    read_messages_in_blocks,
     send_parts,
 )
 from handlers.http.repeated_fields import distinct_names
@@ -136,8 +136,8 @@ def read(decode: str, monkeypatch: pytest.MonkeyPatch) -> Read:
     """TorchServe's function as the handler changes it."""
     for name in ("_retrieve_buffer", "_retrieve_inference_msg"):
         monkeypatch.setattr(otf_message_handler, name, getattr(otf_message_handler, name))
-    change_reading(distinct_names)
-    change_reading(distinct_names)  # for each model of a process
+    read_messages_in_blocks(distinct_names)
+    read_messages_in_blocks(distinct_names)  # for each model of a process
     return otf_message_handler.retrieve_msg
 
 
