@@ -83,7 +83,9 @@ class HttpTextStream(TextStream, ABC):
             super().emit(text, tokens)
 
     def _send_new(self, new: str, tokens: Sequence[GeneratedToken]) -> None:
-        _send(self._http_request, self.stream, self.part(new, tokens, first=self.emitted == new))
+        if self._http_request.send is not None:
+            part = self.part(new, tokens, first=self.emitted == new)
+            self._http_request.send(_response(self._http_request, self.stream, part))
 
 
 class HttpStepStream(StepStream):
@@ -103,10 +105,11 @@ class HttpStepStream(StepStream):
             super().emit(step, steps)
 
     def _send_step(self, step: int, steps: int) -> None:
-        _send(self._http_request, SERVER_SENT_EVENTS, self._part(step, steps))
+        if self._http_request.send is not None:
+            part = self._part(step, steps)
+            self._http_request.send(_response(self._http_request, SERVER_SENT_EVENTS, part))
 
 
-def _send(http_request: HttpRequest, stream: Stream, part: bytes) -> None:
-    if http_request.send is not None:
-        headers = http_request.response_headers
-        http_request.send(HttpResponse(part, content_type=stream.content_type, headers=headers))
+def _response(http_request: HttpRequest, stream: Stream, part: bytes) -> HttpResponse:
+    headers = http_request.response_headers
+    return HttpResponse(part, content_type=stream.content_type, headers=headers)
