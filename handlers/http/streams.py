@@ -92,7 +92,8 @@ class HttpTextStream(TextStream, ABC):
 
     def send(self, parts: bytes) -> None:
         """Send encoded parts, where the request can be answered in parts."""
-        _send(self._http_request, self.stream, parts)
+        if self._http_request.send is not None:
+            self._http_request.send(_response(self._http_request, self.stream, parts))
 
 
 class HttpStepStream(StepStream):
@@ -112,10 +113,11 @@ class HttpStepStream(StepStream):
             super().emit(step, steps)
 
     def _send_step(self, step: int, steps: int) -> None:
-        _send(self._http_request, SERVER_SENT_EVENTS, self._part(step, steps))
+        if self._http_request.send is not None:
+            part = self._part(step, steps)
+            self._http_request.send(_response(self._http_request, SERVER_SENT_EVENTS, part))
 
 
-def _send(http_request: HttpRequest, stream: Stream, part: bytes) -> None:
-    if http_request.send is not None:
-        headers = http_request.response_headers
-        http_request.send(HttpResponse(part, content_type=stream.content_type, headers=headers))
+def _response(http_request: HttpRequest, stream: Stream, part: bytes) -> HttpResponse:
+    headers = http_request.response_headers
+    return HttpResponse(part, content_type=stream.content_type, headers=headers)
