@@ -23,7 +23,7 @@ from pydantic.fields import FieldInfo
 
 from handlers.config.quoting import enumerate_names
 from handlers.errors import BadRequest, Unprocessable
-from handlers.generation.parameter_spec import specs_of
+from handlers.generation.parameter_spec import ParameterSpec, specs_of
 from handlers.generation.parameters import (
     GenerationParameters,
     NotNegative,
@@ -75,8 +75,10 @@ def _with_keys_of(kind: type[BodyT], *, chat_only: bool) -> type[BodyT]:
 
 
 def _or_null(field: FieldInfo) -> Any:
-    kind: Any = field.annotation
-    return Annotated[kind | None, *field.metadata]
+    """Return the type of a field whose value may also be null."""
+    metadata = [each for each in field.metadata if not isinstance(each, ParameterSpec)]
+    kind: Any = Annotated[field.annotation, *metadata] if metadata else field.annotation
+    return kind | None
 
 
 @partial(_with_keys_of, chat_only=False)

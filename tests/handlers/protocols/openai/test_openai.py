@@ -11,6 +11,7 @@ import pytest
 
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
+from handlers.protocols.openai.keys import TABLES
 from handlers.telemetry.meter import Meter
 from tests.handlers.generation.test_chat import CHAT, PROMPT, TEMPLATE
 from tests.sentences import Sentence
@@ -18,6 +19,7 @@ from tests.serving import Served, read_json
 from tests.tiny_tokenizers import POSITIONS
 
 FEW = {"max_tokens": 6}
+HONOURED = set(TABLES["chat/completions"].named("honoured"))
 DRAW = {"do_sample": True, "temperature": 2.0, "seed": 3}
 Sent = list[HttpResponse]
 
@@ -145,6 +147,7 @@ def test_echo_returns_a_truncated_prompt_as_the_model_reads_it(model: Served, ch
         ({"continue_final_message": True}, {"continue_final_message": True}),
         ({"reasoning_effort": "none", "documents": []}, {}),
         ({"best_of": 1}, {}),
+        (dict.fromkeys(HONOURED - {"model", "messages", "max_tokens"}), {}),
         ({"n": 3, "best_of": 3, "temperature": 0}, {}),
         ({"n": 3, "best_of": 2, **DRAW}, {**DRAW, "num_return_sequences": 3}),
     ],
