@@ -22,6 +22,7 @@ FINGERPRINT = ".fingerprint"
 EXPORTING = (
     "batching",
     "checkpoints",
+    "compat",
     "config",
     "errors.py",
     "export",

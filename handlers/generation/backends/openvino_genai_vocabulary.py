@@ -23,7 +23,7 @@ import numpy as np
 import openvino
 from openvino import opset13
 
-COMPAT = run_path(str(Path(__file__).parents[1] / "compat" / "openvino.py"))
+COMPAT = run_path(str(Path(__file__).parents[2] / "compat" / "openvino.py"))
 # A text of random tokens ends where nothing else is possible.
 LOGIT_OF_END = -30.0
 

@@ -26,7 +26,7 @@ from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 from vllm.v1.metrics.loggers import StatLoggerBase
 
 # The processes of vLLM import this script too, as they are spawned.
-run_path(str(Path(__file__).parents[1] / "compat" / "vllm.py"))["pause_while_polling"]()
+run_path(str(Path(__file__).parents[2] / "compat" / "vllm.py"))["pause_while_polling"]()
 # vLLM compiles what computes log probabilities at their first use, for one row and for more.
 WARM_UP = {
     "max_tokens": 4,

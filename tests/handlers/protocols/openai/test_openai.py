@@ -11,7 +11,7 @@ import pytest
 
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
-from handlers.protocols.openai.keys import CHAT
+from handlers.protocols.openai.keys import CHAT as CHAT_KEYS
 from handlers.telemetry.meter import Meter
 from tests.handlers.generation.test_chat import CHAT, PROMPT, TEMPLATE
 from tests.sentences import Sentence
@@ -19,7 +19,7 @@ from tests.serving import Served, read_json
 from tests.tiny_tokenizers import POSITIONS
 
 FEW = {"max_tokens": 6}
-HONOURED = set(CHAT.named("honoured"))
+HONOURED = set(CHAT_KEYS.named("honoured"))
 DRAW = {"do_sample": True, "temperature": 2.0, "seed": 3}
 Sent = list[HttpResponse]
 
