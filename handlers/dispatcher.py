@@ -16,7 +16,7 @@ from handlers.http.limits import BodyLimits, server_limits
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.http.streams import streaming_started
-from handlers.protocols.base import BaseProtocol, Exchange, result_or_error_body
+from handlers.protocols.base import BaseProtocol, ParsedRequest, result_or_error_body
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.schemas.operation import Operation
 from handlers.schemas.request import Request
@@ -36,7 +36,7 @@ class _Group(NamedTuple):
         numbers: the number of the HTTP request of each request.
     """
 
-    parsed: list[tuple[int, BaseProtocol, Exchange]]
+    parsed: list[tuple[int, BaseProtocol, ParsedRequest]]
     requests: list[Request]
     numbers: list[int]
 
@@ -126,7 +126,9 @@ class Dispatcher:
         meter.count(requests=len(http_requests), errors=errors)
         return list(map(responses.__getitem__, range(len(http_requests))))
 
-    def _parse(self, http_request: HttpRequest) -> tuple[BaseProtocol, Exchange | RequestError]:
+    def _parse(
+        self, http_request: HttpRequest
+    ) -> tuple[BaseProtocol, ParsedRequest | RequestError]:
         if http_request.limits is not self._limits:
             http_request = replace(http_request, limits=self._limits, reads_media=self._reads_media)
         protocol = attempt(self._recognise, http_request)
@@ -153,7 +155,7 @@ class Dispatcher:
         raise AssertionError("the last protocol recognises every request")
 
     def _write(
-        self, protocol: BaseProtocol, parsed: Exchange, outcomes: Sequence[Any]
+        self, protocol: BaseProtocol, parsed: ParsedRequest, outcomes: Sequence[Any]
     ) -> HttpResponse:
         response = attempt(self._response, protocol, parsed, outcomes)
         if isinstance(response, RequestError):
@@ -162,7 +164,7 @@ class Dispatcher:
         return replace(response, headers={**response.headers, **more}) if more else response
 
     def _response(
-        self, protocol: BaseProtocol, parsed: Exchange, outcomes: Sequence[Any]
+        self, protocol: BaseProtocol, parsed: ParsedRequest, outcomes: Sequence[Any]
     ) -> HttpResponse:
         """Return the response from the outcome of each request.
 
@@ -189,7 +191,7 @@ class Dispatcher:
         return response
 
 
-def _wants_page(parsed: Exchange, outcomes: Sequence[Any]) -> bool:
+def _wants_page(parsed: ParsedRequest, outcomes: Sequence[Any]) -> bool:
     failed = all(isinstance(outcome, RequestError) for outcome in outcomes)
     return prefers_page(parsed.http_request.header("accept")) and not failed
 

@@ -24,7 +24,7 @@ from handlers import formats, tasks
 from handlers.config.choices import modes
 from handlers.http.request import HttpRequest
 from handlers.protocols import describe
-from handlers.protocols.base import Exchange
+from handlers.protocols.base import ParsedRequest
 from scripts import lock_requirements
 from scripts.archives.packing import pack
 from scripts.paths import ROOT
@@ -72,7 +72,7 @@ class TestVersion:
         assert manifest["model"]["modelVersion"] == "7.0"  # the model's own
 
     def test_is_in_the_answer_of_the_describe_call(self) -> None:
-        call = Exchange(HttpRequest({}, {"describe": "True"}))
+        call = ParsedRequest(HttpRequest({}, {"describe": "True"}))
         answer = describe.Protocol(Mock(as_json=dict)).response_body(call, [])
         assert answer["versions"][PROJECT["project"]["name"]] == handlers.__version__
 

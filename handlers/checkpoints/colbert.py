@@ -24,6 +24,7 @@ from typing import Self
 import torch
 from pydantic import BaseModel, Field, PositiveInt
 
+from handlers.checkpoints.pooling_head import PoolingHead, TextSlots
 from handlers.checkpoints.sentence_modules import (
     MODULES,
     ModuleEntry,
@@ -35,7 +36,6 @@ from handlers.checkpoints.sentence_modules import (
     weights_file,
 )
 from handlers.checkpoints.sentence_transformers import SETTINGS, Limits
-from handlers.checkpoints.text_reduction import TextReduction, TextSlots
 from handlers.errors import WrongCheckpoint
 
 METADATA = "artifact.metadata"
@@ -142,7 +142,7 @@ class Colbert:
         return TokenProjection(load_layers(self.directory, self.layers))
 
 
-class TokenProjection(TextReduction):
+class TokenProjection(PoolingHead):
     """A vector of length 1 for each token, in float32."""
 
     writes = OUTPUT

@@ -12,7 +12,7 @@ import torch
 from handlers.batching.padding import Batch, Padding
 from handlers.batching.rows import Outputs, RowKind
 from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.checkpoints.text_reduction import TextReduction
+from handlers.checkpoints.pooling_head import PoolingHead
 from handlers.config.handler_section import CHECKPOINT
 from handlers.config.model_config import ModelConfig
 
@@ -42,7 +42,7 @@ class ModelSpec:
         numbers: names of the outputs whose numbers have to agree.
         row_kind: the kind of rows that the model takes.
         optional_outputs: names of the outputs that some models do not have.
-        comparable: returns outputs whose last axis has the scores of one decision.
+        decision_scores: returns outputs whose last axis has the scores of one decision.
         reduction: returns what reduces the outputs of the model in its graph; None where they stay
             as they are.
     """
@@ -60,8 +60,8 @@ class ModelSpec:
     numbers: tuple[str, ...] = ()
     row_kind: RowKind = "tokens"
     optional_outputs: tuple[str, ...] = ()
-    comparable: Callable[[Outputs], Outputs] = unchanged
-    reduction: Callable[[], TextReduction] | None = None
+    decision_scores: Callable[[Outputs], Outputs] = unchanged
+    reduction: Callable[[], PoolingHead] | None = None
 
     @property
     def required_outputs(self) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from typing import Literal
 import torch
 from pydantic import BaseModel, Field, PositiveInt
 
+from handlers.checkpoints.pooling_head import PoolingHead, TextSlots
 from handlers.checkpoints.sentence_modules import (
     CONFIG,
     MODULES,
@@ -31,7 +32,6 @@ from handlers.checkpoints.sentence_modules import (
     read_model,
     read_modules,
 )
-from handlers.checkpoints.text_reduction import TextReduction, TextSlots
 from handlers.errors import WrongCheckpoint
 
 SETTINGS = "config_sentence_transformers.json"
@@ -164,7 +164,7 @@ class SentenceTransformer:
         return SentencePooling(self.pooling, load_layers(self.directory, self.layers))
 
 
-class SentencePooling(TextReduction):
+class SentencePooling(PoolingHead):
     """One vector for each text of those of its tokens, in float32.
 
     The vectors are not normalized at the end, so that they can be truncated before.

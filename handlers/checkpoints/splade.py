@@ -18,7 +18,7 @@ from typing import Any, Literal
 import torch
 from pydantic import BaseModel, ValidationError
 
-from handlers.checkpoints.text_reduction import TextReduction, TextSlots
+from handlers.checkpoints.pooling_head import PoolingHead, TextSlots
 from handlers.config.quoting import quote
 from handlers.errors import WrongCheckpoint
 
@@ -60,7 +60,7 @@ class SpladeConfig(BaseModel):
             ) from None
 
 
-class SpladePooling(TextReduction):
+class SpladePooling(PoolingHead):
     """One weight for each entry of the vocabulary: log(1 + relu(logit)), over the tokens."""
 
     reads = "logits"

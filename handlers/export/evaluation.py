@@ -78,7 +78,7 @@ def evaluate(
     """
     for each in (reference, model):
         task.choose_batching(each)
-    compared = task.with_reference(reference, [each.row for each in rows])
+    compared = task.reference_rows(reference, [each.row for each in rows])
     expected, found = (_outputs(task, each, compared) for each in (reference, model))
     if task.embeds:
         return compare_vectors(expected, found)
@@ -114,7 +114,7 @@ def _require_valid(sample: Request, outcome: Outcome | RequestError) -> Outcome:
 
 def _outputs(task: BaseTask[Any, Any], model: Model, rows: Sequence[BaseRow]) -> Iterator[Outputs]:
     for chunk in _chunks(rows, CHUNK):
-        yield from map(task.comparable, task.compared_outputs(model, chunk))
+        yield from map(task.decision_scores, task.outputs_for_comparison(model, chunk))
 
 
 def _chunks(rows: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:

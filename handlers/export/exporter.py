@@ -206,7 +206,7 @@ def _specify(directory: Path, config: ModelConfig) -> tuple[BaseTask[Any, Any], 
         row_kind=task_class.row_kind,
         optional_outputs=task_class.optional_outputs,
         numbers=task_class.numbers,
-        comparable=task.comparable,
+        decision_scores=task.decision_scores,
     )
     # Drafts change the speed only, and are not beside a checkpoint before it is packed.
     return task, spec.with_settings(assistant_model=None)

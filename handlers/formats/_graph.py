@@ -32,7 +32,7 @@ from handlers.checkpoints.graph_inputs import (
     TokenInputs,
 )
 from handlers.checkpoints.model_spec import ModelSpec
-from handlers.checkpoints.text_reduction import ReducedModel, TextSlots
+from handlers.checkpoints.pooling_head import ModelWithPooling, TextSlots
 from handlers.checkpoints.trial_rows import trial_rows
 from handlers.compat.transformers import without_masks
 from handlers.errors import ConfigError, WrongCheckpoint, summarize
@@ -101,7 +101,7 @@ class PaddedGraph(torch.nn.Module):
         batch = dict(zip(self.signature.inputs, inputs, strict=True))
         mask = batch["attention_mask"]
         called: dict[str, Any] = {**batch, "attention_mask": self.mask(self.module, mask)}
-        if isinstance(self.module, ReducedModel):
+        if isinstance(self.module, ModelWithPooling):
             called["slots"] = TextSlots.of_mask(mask)
         outputs = self.module(**called)
         return tuple(outputs[name] for name in self.signature.outputs)

@@ -26,7 +26,7 @@ from handlers.batching.padding import Padding, pad, to_numpy
 from handlers.batching.rows import Outputs as RowOutputs
 from handlers.batching.rows import Row, TrialRows, outputs_agree
 from handlers.checkpoints.checkpoint import first_position
-from handlers.checkpoints.text_reduction import ReducedModel, TextSlots
+from handlers.checkpoints.pooling_head import ModelWithPooling, TextSlots
 from handlers.compat.transformers import reads_last_token
 
 logger = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class Packable:
     @property
     def pools(self) -> bool:
         """Whether the head has one output for each text."""
-        if isinstance(self.module, ReducedModel):
+        if isinstance(self.module, ModelWithPooling):
             return self.module.reduction.pools
         return self.pooling_layer is not None
 
@@ -88,7 +88,7 @@ class Packable:
             packed: the tensors of :attr:`PackedBatch.inputs`.
         """
         inputs, starts = self._inputs(packed)
-        if isinstance(self.module, ReducedModel):
+        if isinstance(self.module, ModelWithPooling):
             return self._call({**inputs, "slots": TextSlots.of_packed(packed)})
         if self.pooling_layer is None:
             return self._call(inputs)
@@ -98,7 +98,7 @@ class Packable:
     def hidden_states(self, packed: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Return the last hidden states without the head. Shape: (rows, width, hidden)."""
         inputs, _ = self._inputs(packed)
-        if isinstance(self.module, ReducedModel):
+        if isinstance(self.module, ModelWithPooling):
             inputs = self.module.model_inputs(inputs)
         states: torch.Tensor = self.module.base_model(**inputs)[0]
         return states
@@ -222,7 +222,7 @@ def _pooling_layers(
     module: PreTrainedModel, mask: Mask, trials: _Trials
 ) -> Sequence[PoolingLayer | None]:
     """Return the pooling layers to try; None is for a head that does not pool."""
-    if trials.per_token or isinstance(module, ReducedModel):
+    if trials.per_token or isinstance(module, ModelWithPooling):
         return (None,)
     # A head that gets one vector for each text would look for the last token out of bounds, which
     # CUDA answers by ending all work of the process.

@@ -441,8 +441,8 @@ def _compare(
     if spec.embeds:
         return compare_vectors(expected, found)
     return compare_outputs(
-        map(spec.comparable, expected),
-        map(spec.comparable, found),
+        map(spec.decision_scores, expected),
+        map(spec.decision_scores, found),
         independent=spec.checkpoint.independent_labels,
         numbers=spec.numbers,
     )

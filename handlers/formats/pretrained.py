@@ -23,8 +23,8 @@ from handlers.checkpoints.dtypes import pick_dtype
 from handlers.checkpoints.heads import BASES, is_encoder
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.placement import compute_device, log_placement, placement_arguments
+from handlers.checkpoints.pooling_head import ModelWithPooling
 from handlers.checkpoints.prequantized import check_dtype, missing_package, quantization_method
-from handlers.checkpoints.text_reduction import ReducedModel
 from handlers.checkpoints.trial_rows import short_positions
 from handlers.checkpoints.vits import VitsCheckpoint
 from handlers.checkpoints.weights import check_weights
@@ -134,7 +134,7 @@ class PretrainedModel(Model):
 
     @property
     def embeddings(self) -> Sequence[torch.nn.Module]:
-        module = self.module.module if isinstance(self.module, ReducedModel) else self.module
+        module = self.module.module if isinstance(self.module, ModelWithPooling) else self.module
         # An encoder may have a module of its own, which only shares its weights with the decoder's.
         has_encoder = module.config.is_encoder_decoder or is_encoder(module)
         reader = module.get_encoder() if has_encoder else module
@@ -291,7 +291,7 @@ def read_weights(spec: ModelSpec) -> PreTrainedModel:
             "serve a fine-tuned checkpoint, or set handler.allow_random_head: true",
         )
     pool_last_token(loaded, spec.checkpoint)
-    return ReducedModel(loaded, spec.reduction()) if spec.reduction else loaded
+    return ModelWithPooling(loaded, spec.reduction()) if spec.reduction else loaded
 
 
 def _check_sizes(mismatched: Iterable[tuple[str, Sequence[int], Sequence[int]]]) -> None:

@@ -19,7 +19,7 @@ from handlers.schemas.operation import Operation
 from handlers.schemas.request import Request
 
 # Errors whose cause is in their item.
-OF_ITEM = (BadRequest, RequestTooLarge, Unprocessable)
+ITEM_ERRORS = (BadRequest, RequestTooLarge, Unprocessable)
 # What tasks call the inputs of a request.
 INPUTS = "inputs"
 QUOTED = re.compile(r"""("[^"]*"|'[^']*')""")
@@ -41,7 +41,7 @@ LACKS: Mapping[Ability, str] = {
 
 
 @dataclass(frozen=True)
-class Exchange:
+class ParsedRequest:
     """A parsed HTTP request, and what its protocol needs to write the response.
 
     Attributes:
@@ -113,36 +113,36 @@ class BaseProtocol(ABC):
         """
 
     @abstractmethod
-    def parse(self, http_request: HttpRequest) -> Exchange:
+    def parse(self, http_request: HttpRequest) -> ParsedRequest:
         """Parse a request, once.
 
         Raises:
             RequestError: the request as a whole cannot be understood.
         """
 
-    def write(self, exchange: Exchange, outcomes: Sequence[Any]) -> HttpResponse:
+    def write(self, parsed: ParsedRequest, outcomes: Sequence[Any]) -> HttpResponse:
         """Return the response, from the outcome of each request.
 
         An error stands in the place of its item; where all items failed, the first error is the
         response.
         """
         results, errors = [], []
-        are_all = len(outcomes) == len(exchange.items)
-        for outcome in outcomes if are_all else exchange.by_item(outcomes):
+        are_all = len(outcomes) == len(parsed.items)
+        for outcome in outcomes if are_all else parsed.by_item(outcomes):
             if isinstance(outcome, RequestError):
                 errors.append(outcome)
                 results.append(outcome.body())
             else:
                 results.append(outcome)
         if errors and len(errors) == len(results):
-            return self.error_response(exchange.http_request, errors[0])
-        return self.response(exchange, results)
+            return self.error_response(parsed.http_request, errors[0])
+        return self.response(parsed, results)
 
-    def response(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
+    def response(self, parsed: ParsedRequest, results: Sequence[Any]) -> HttpResponse:
         """Return the response with the result of each item, or its error's body."""
-        return HttpResponse(encode_json(self.response_body(exchange, results)))
+        return HttpResponse(encode_json(self.response_body(parsed, results)))
 
-    def response_body(self, exchange: Exchange, results: Sequence[Any]) -> Any:
+    def response_body(self, parsed: ParsedRequest, results: Sequence[Any]) -> Any:
         """Return the body of the response, ready for JSON."""
         return list(results)
 
@@ -242,7 +242,7 @@ def first_error(outcomes: Sequence[Any], name: str | None) -> RequestError | Non
     if not errors:
         return None
     at, error = next(iter(errors.items()))
-    if name and len(errors) < len(outcomes) and isinstance(error, OF_ITEM):
+    if name and len(errors) < len(outcomes) and isinstance(error, ITEM_ERRORS):
         text = str(error)
         text = text.removeprefix(INPUTS) if text.startswith(f"{INPUTS} ") else f": {text}"
         return type(error)(f"{name}[{at}]{text}")
@@ -256,7 +256,7 @@ def with_names(error: RequestError, names: Mapping[str, str]) -> RequestError:
         error: the error.
         names: the protocol's names by those of the tasks. What is quoted stays as it is.
     """
-    if not isinstance(error, OF_ITEM):
+    if not isinstance(error, ITEM_ERRORS):
         return error
     words = re.compile(rf"(?<![\w.]){'(?:' + '|'.join(map(re.escape, names)) + ')'}(?![\w.])")
     parts = QUOTED.split(str(error))

@@ -31,7 +31,7 @@ from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
 from handlers.protocols.base import (
     BaseProtocol,
-    Exchange,
+    ParsedRequest,
     check_abilities,
     check_not_explained,
     first_error,
@@ -320,17 +320,17 @@ class Protocol(BaseProtocol):
             return isinstance(content, dict) and "documents" in content
         return http_request.path in self._paths
 
-    def parse(self, http_request: HttpRequest) -> Exchange:
+    def parse(self, http_request: HttpRequest) -> ParsedRequest:
         check_not_explained(http_request, http_request.path)
         return self._paths.get(http_request.path, self._parse_rerank)(http_request)
 
-    def write(self, exchange: Exchange, outcomes: Sequence[Any]) -> HttpResponse:
-        name = "texts" if exchange.http_request.path.endswith(EMBED) else None
+    def write(self, parsed: ParsedRequest, outcomes: Sequence[Any]) -> HttpResponse:
+        name = "texts" if parsed.http_request.path.endswith(EMBED) else None
         if error := first_error(outcomes, name):
             error = with_names(error, {"inputs": "texts"})
-            return self.error_response(exchange.http_request, error)
-        tokens = tokens_read(exchange.requests)
-        return HttpResponse(encode_json(exchange.context(tokens, outcomes)))
+            return self.error_response(parsed.http_request, error)
+        tokens = tokens_read(parsed.requests)
+        return HttpResponse(encode_json(parsed.context(tokens, outcomes)))
 
     def error_response(self, http_request: HttpRequest, error: RequestError) -> HttpResponse:
         if isinstance(error, TextTooLong):
@@ -341,7 +341,7 @@ class Protocol(BaseProtocol):
     def error_body(self, error: RequestError) -> CohereError:
         return {"id": str(uuid.uuid4()), "message": str(error), "detail": str(error)}
 
-    def _parse_embed(self, http_request: HttpRequest) -> Exchange:
+    def _parse_embed(self, http_request: HttpRequest) -> ParsedRequest:
         check_abilities(self.model, EMBED_ROUTE)
         http_request = EMBED_ROUTE.keys.check(http_request)
         body = parse_body(EmbedBody, http_request.content)
@@ -354,9 +354,9 @@ class Protocol(BaseProtocol):
         requests = [
             Request(text, parameters, alone=False, token_count=TokenCount()) for text in texts
         ]
-        return Exchange(http_request, requests, write)
+        return ParsedRequest(http_request, requests, write)
 
-    def _parse_rerank(self, http_request: HttpRequest) -> Exchange:
+    def _parse_rerank(self, http_request: HttpRequest) -> ParsedRequest:
         check_abilities(self.model, RERANK_ROUTE)
         http_request = RERANK_ROUTE.keys.check(http_request)
         body = parse_body(RerankBody, http_request.content)
@@ -371,7 +371,7 @@ class Protocol(BaseProtocol):
         )
         # Without a version it is infinity's, whose documents are texts.
         write = partial(_ranking, self.model.name, version or "1", nests=bool(version))
-        return Exchange(http_request, [request], write)
+        return ParsedRequest(http_request, [request], write)
 
     def _texts(self, body: EmbedBody) -> list[Any]:
         """Return the texts of a body.

@@ -9,7 +9,7 @@ from typing import Any
 
 from handlers import __version__
 from handlers.http.request import HttpRequest
-from handlers.protocols.base import BaseProtocol, Exchange
+from handlers.protocols.base import BaseProtocol, ParsedRequest
 
 LIBRARIES = ("torch", "transformers")
 
@@ -23,10 +23,10 @@ class Protocol(BaseProtocol):
     def recognises(self, http_request: HttpRequest) -> bool:
         return http_request.describes
 
-    def parse(self, http_request: HttpRequest) -> Exchange:
-        return Exchange(http_request)
+    def parse(self, http_request: HttpRequest) -> ParsedRequest:
+        return ParsedRequest(http_request)
 
-    def response_body(self, exchange: Exchange, results: Sequence[Any]) -> Any:
+    def response_body(self, parsed: ParsedRequest, results: Sequence[Any]) -> Any:
         versions = {name: version(name) for name in LIBRARIES}
         kit = {"transformers-on-torchserve": __version__}
         return {

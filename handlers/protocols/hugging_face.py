@@ -50,7 +50,7 @@ from handlers.http.streams import (
     event,
     streaming_started,
 )
-from handlers.protocols.base import BaseProtocol, Exchange
+from handlers.protocols.base import BaseProtocol, ParsedRequest
 from handlers.protocols.items import (
     check_keys,
     from_base64,
@@ -192,7 +192,7 @@ class Protocol(BaseProtocol):
             "parameters" in content and not has_other_input_keys(content, self.model.input_columns)
         )
 
-    def parse(self, http_request: HttpRequest) -> Exchange:
+    def parse(self, http_request: HttpRequest) -> ParsedRequest:
         content = http_request.content
         columns = self._columns_beside(content) if self.model.reads_media else ()
         if not content.keys() <= self._known:
@@ -209,66 +209,68 @@ class Protocol(BaseProtocol):
             inputs = from_base64(inputs, self.model.input_columns)
         requests = self.requests(inputs, parameters)
         if "stream" not in content or not read_stream(content):
-            return Exchange(http_request, requests)
+            return ParsedRequest(http_request, requests)
         self._check_stream(http_request, requests[0])
         if self.model.draws:
             progress = HttpStepStream(http_request, _step_event)
-            return Exchange(http_request, [replace(requests[0], progress=progress)])
+            return ParsedRequest(http_request, [replace(requests[0], progress=progress)])
         asked = any(self._parameter(name, requests[0]) for name in DETAILED)
-        return Exchange(http_request, [self.streamed(http_request, requests[0], has_details=asked)])
+        return ParsedRequest(
+            http_request, [self.streamed(http_request, requests[0], has_details=asked)]
+        )
 
-    def write(self, exchange: Exchange, outcomes: Sequence[Any]) -> HttpResponse:
-        request, outcome = exchange.requests[0], outcomes[0]
+    def write(self, parsed: ParsedRequest, outcomes: Sequence[Any]) -> HttpResponse:
+        request, outcome = parsed.requests[0], outcomes[0]
         if not (isinstance(request.stream, TokenEventStream) or request.progress):
-            return super().write(exchange, outcomes)
+            return super().write(parsed, outcomes)
         if isinstance(outcome, RequestError):
             if not streaming_started([request]):
-                return self.error_response(exchange.http_request, outcome)
+                return self.error_response(parsed.http_request, outcome)
             return SERVER_SENT_EVENTS.response(_error_event(outcome))
         if not isinstance(request.stream, TokenEventStream):
             return SERVER_SENT_EVENTS.response(event({"result": outcome}))
         new_text = self._new_text(outcome[0][self.model.result_columns[0]], request)
         return SERVER_SENT_EVENTS.response(request.stream.last(new_text, outcome[0]))
 
-    def response(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
-        if self.model.result_files and (kind := self._file_type(exchange)):
-            return self._file(exchange, results, kind)
-        if exchange.http_request.header("accept"):
-            content_type = preferred_type(exchange.http_request, default=JSON)
+    def response(self, parsed: ParsedRequest, results: Sequence[Any]) -> HttpResponse:
+        if self.model.result_files and (kind := self._file_type(parsed)):
+            return self._file(parsed, results, kind)
+        if parsed.http_request.header("accept"):
+            content_type = preferred_type(parsed.http_request, default=JSON)
             if content_type != JSON:
-                columns = () if exchange.explains else self.model.result_columns
+                columns = () if parsed.explains else self.model.result_columns
                 return format_results(results, content_type, columns)
-        return HttpResponse(encode_json(self.response_body(exchange, results)))
+        return HttpResponse(encode_json(self.response_body(parsed, results)))
 
-    def _file_type(self, exchange: Exchange) -> str:
+    def _file_type(self, parsed: ParsedRequest) -> str:
         """Return the type of the file that is the response; empty for one of another kind."""
-        files, request = self.model.result_files, exchange.http_request
-        if files is None or exchange.explains or not request.takes_bytes:
+        files, request = self.model.result_files, parsed.http_request
+        if files is None or parsed.explains or not request.takes_bytes:
             return ""
         if kind := preferred_file(request, files.content_types):
             return kind
-        if preferred_type(request, default="") or not exchange.requests[0].alone:
+        if preferred_type(request, default="") or not parsed.requests[0].alone:
             return ""
         agent = request.header("user-agent")
         return files.clients_type if files.clients and files.clients.search(agent) else ""
 
-    def _file(self, exchange: Exchange, results: Sequence[Any], kind: str) -> HttpResponse:
+    def _file(self, parsed: ParsedRequest, results: Sequence[Any], kind: str) -> HttpResponse:
         items = [
             item
             for result in results
             for item in (result if isinstance(result, list) else [result])
         ]
         if self.model.result_files is None or len(items) != 1:
-            return self.error_response(exchange.http_request, _several_files(kind, len(items)))
+            return self.error_response(parsed.http_request, _several_files(kind, len(items)))
         return HttpResponse(self.model.result_files.convert(items[0], kind), content_type=kind)
 
-    def response_body(self, exchange: Exchange, results: Sequence[Any]) -> Any:
+    def response_body(self, parsed: ParsedRequest, results: Sequence[Any]) -> Any:
         """Return the results, or that of a single text; for the hub's clients as the hub does."""
-        request, of_hub = exchange.requests[0], self.model.hub_result
+        request, of_hub = parsed.requests[0], self.model.hub_result
         if not request.alone:
             return list(results)
-        if of_hub and isinstance(request.inputs, str) and not exchange.http_request.explains:
-            agent = exchange.http_request.header("user-agent")
+        if of_hub and isinstance(request.inputs, str) and not parsed.http_request.explains:
+            agent = parsed.http_request.header("user-agent")
             return of_hub.convert(results[0]) if of_hub.clients.search(agent) else results[0]
         return results[0]
 

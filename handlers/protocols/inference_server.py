@@ -21,7 +21,7 @@ from handlers.errors import BadRequest, ErrorBody, RequestError, RequestTooLarge
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
 from handlers.protocols import hugging_face
-from handlers.protocols.base import Exchange, check_not_explained, is_chat
+from handlers.protocols.base import ParsedRequest, check_not_explained, is_chat
 from handlers.protocols.items import check_keys
 from handlers.protocols.keys import KeyTable, honoured, ignored, refused
 from handlers.protocols.routes import Route
@@ -43,9 +43,9 @@ TOKENIZE_KEYS = KeyTable(
 TOKEN_BYTES = len('{"id":1,"text":"","special":false,"start":0,"stop":0},')
 PLAIN = "text/plain; charset=utf-8"
 
-Parse = Callable[[HttpRequest], Exchange]
-# The body of a response; an exchange has it as its context.
-Write = Callable[[Exchange, Sequence[Any]], Any]
+Parse = Callable[[HttpRequest], ParsedRequest]
+# The body of a response; an parsed has it as its context.
+Write = Callable[[ParsedRequest, Sequence[Any]], Any]
 
 
 class InputToken(TypedDict):
@@ -137,8 +137,8 @@ class InferenceServer(hugging_face.Protocol):
         super().__init__(model)
         self._paths: Mapping[str, Parse] = {
             TOKENIZE: self._parse_tokenize,
-            "info": lambda http_request: Exchange(http_request, context=self._info),
-            HEALTH: lambda http_request: Exchange(http_request, asks_health=True),
+            "info": lambda http_request: ParsedRequest(http_request, context=self._info),
+            HEALTH: lambda http_request: ParsedRequest(http_request, asks_health=True),
         }
 
     def recognises(self, http_request: HttpRequest) -> bool:
@@ -147,19 +147,19 @@ class InferenceServer(hugging_face.Protocol):
             return isinstance(content, dict) and "inputs" in content
         return http_request.path in self._paths
 
-    def parse(self, http_request: HttpRequest) -> Exchange:
+    def parse(self, http_request: HttpRequest) -> ParsedRequest:
         check_not_explained(http_request, http_request.path)
         return self._paths[http_request.path](http_request)
 
-    def write(self, exchange: Exchange, outcomes: Sequence[Any]) -> HttpResponse:
-        if not exchange.requests:
-            return self.response(exchange, [])
-        return super().write(exchange, outcomes)
+    def write(self, parsed: ParsedRequest, outcomes: Sequence[Any]) -> HttpResponse:
+        if not parsed.requests:
+            return self.response(parsed, [])
+        return super().write(parsed, outcomes)
 
-    def response(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
-        if exchange.context is None:
+    def response(self, parsed: ParsedRequest, results: Sequence[Any]) -> HttpResponse:
+        if parsed.context is None:
             return HttpResponse(b"", content_type=PLAIN)
-        return HttpResponse(encode_json(exchange.context(exchange, results)))
+        return HttpResponse(encode_json(parsed.context(parsed, results)))
 
     def error_response(self, http_request: HttpRequest, error: RequestError) -> HttpResponse:
         response = super().error_response(http_request, error)
@@ -170,7 +170,7 @@ class InferenceServer(hugging_face.Protocol):
         """Return the status that the server has for an error on its other paths than `health`."""
         return error.status
 
-    def _parse_tokenize(self, http_request: HttpRequest) -> Exchange:
+    def _parse_tokenize(self, http_request: HttpRequest) -> ParsedRequest:
         content = read_object(http_request.content, ["inputs"], TOKENIZE_KEYS)
         parameters = {"add_special_tokens": content.get("add_special_tokens")}
         requests = self._texts(content["inputs"], parameters)
@@ -180,7 +180,7 @@ class InferenceServer(hugging_face.Protocol):
                 f"inputs has {characters:,} characters in all, and this model takes {limit:,}"
                 "; send it in parts."
             )
-        return Exchange(http_request, requests, self._tokenized, Operation.TOKENIZE)
+        return ParsedRequest(http_request, requests, self._tokenized, Operation.TOKENIZE)
 
     def _texts(self, inputs: Any, parameters: Mapping[str, Any]) -> list[Request]:
         """Return a request for each text; two texts are no pair, whatever the model's mode."""
@@ -189,8 +189,8 @@ class InferenceServer(hugging_face.Protocol):
         self.check_count(len(inputs), "inputs")
         return [Request(each, parameters, alone=False) for each in inputs]
 
-    def _tokenized(self, exchange: Exchange, results: Sequence[Any]) -> Any:
-        limit = exchange.http_request.limits.max_response_bytes
+    def _tokenized(self, parsed: ParsedRequest, results: Sequence[Any]) -> Any:
+        limit = parsed.http_request.limits.max_response_bytes
         count = sum(len(each) for each in results if isinstance(each, TokenizedText))
         if count * TOKEN_BYTES > limit:
             raise RequestTooLarge(
@@ -199,7 +199,7 @@ class InferenceServer(hugging_face.Protocol):
             )
         return [_tokens(each) if isinstance(each, TokenizedText) else each for each in results]
 
-    def _info(self, _exchange: Exchange, _results: Sequence[Any]) -> ServedInfo:
+    def _info(self, _exchange: ParsedRequest, _results: Sequence[Any]) -> ServedInfo:
         limits = self.model.limits
         return {
             "model_id": self.model.name,

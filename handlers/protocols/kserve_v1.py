@@ -19,7 +19,7 @@ from typing_extensions import TypedDict
 
 from handlers.errors import BadRequest, RequestError, attempt
 from handlers.http.request import HttpRequest
-from handlers.protocols.base import BaseProtocol, Exchange
+from handlers.protocols.base import BaseProtocol, ParsedRequest
 from handlers.protocols.items import check_keys, read_item, read_parameters
 from handlers.schemas.request import Request
 from handlers.schemas.text_checks import json_type
@@ -49,7 +49,7 @@ class Protocol(BaseProtocol):
         on_route = ROUTE.fullmatch(http_request.path) is not None
         return INSTANCES in content or (on_route and INPUTS in content)
 
-    def parse(self, http_request: HttpRequest) -> Exchange:
+    def parse(self, http_request: HttpRequest) -> ParsedRequest:
         body = http_request.content
         key = INSTANCES if INSTANCES in body else INPUTS
         check_keys(body, [key, *KEYS], "The body")
@@ -63,10 +63,10 @@ class Protocol(BaseProtocol):
             attempt(self._request, instance, shared, http_request.explains)
             for instance in instances
         ]
-        return Exchange(http_request, items)
+        return ParsedRequest(http_request, items)
 
-    def response_body(self, exchange: Exchange, results: Sequence[Any]) -> Any:
-        return {"explanations" if exchange.explains else "predictions": list(results)}
+    def response_body(self, parsed: ParsedRequest, results: Sequence[Any]) -> Any:
+        return {"explanations" if parsed.explains else "predictions": list(results)}
 
     def error_body(self, error: RequestError) -> KServeError:
         return {"error": str(error)}

@@ -12,7 +12,7 @@ from typing import Any
 from handlers.errors import BadRequest, RequestError
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
-from handlers.protocols.base import BaseProtocol, Exchange
+from handlers.protocols.base import BaseProtocol, ParsedRequest
 from handlers.protocols.items import forms_of, read_item
 from handlers.schemas.model_info import ModelInfo
 from handlers.schemas.request import Request
@@ -33,11 +33,11 @@ class Protocol(BaseProtocol):
     def recognises(self, http_request: HttpRequest) -> bool:
         return True
 
-    def parse(self, http_request: HttpRequest) -> Exchange:
+    def parse(self, http_request: HttpRequest) -> ParsedRequest:
         content, explains = http_request.content, http_request.explains
         parameters = self._legacy.parameters if self._legacy and not explains else {}
         if isinstance(content, (str, list, bytes)):
-            return Exchange(http_request, self.requests(content, parameters))
+            return ParsedRequest(http_request, self.requests(content, parameters))
         if not isinstance(content, dict):
             forms = forms_of(self.model.input_columns)
             raise BadRequest(f"The body must be {forms}, and is {json_type(content)}.")
@@ -46,17 +46,17 @@ class Protocol(BaseProtocol):
             # That example's bodies have the number of a class, which a generated text has not.
             content = {key: value for key, value in content.items() if key != "target"}
         inputs, own = read_item(content, columns, "body", explains=explains)
-        return Exchange(http_request, [Request(inputs, {**parameters, **own})])
+        return ParsedRequest(http_request, [Request(inputs, {**parameters, **own})])
 
-    def write(self, exchange: Exchange, outcomes: Sequence[Any]) -> HttpResponse:
-        results = [self._result(outcome, exchange.explains) for outcome in outcomes]
-        response = super().write(exchange, results)
-        if exchange.requests[0].alone and isinstance(results[0], str):
+    def write(self, parsed: ParsedRequest, outcomes: Sequence[Any]) -> HttpResponse:
+        results = [self._result(outcome, parsed.explains) for outcome in outcomes]
+        response = super().write(parsed, results)
+        if parsed.requests[0].alone and isinstance(results[0], str):
             return HttpResponse(results[0].encode(), content_type=TEXT)
         return response
 
-    def response_body(self, exchange: Exchange, results: Sequence[Any]) -> Any:
-        return results[0] if exchange.requests[0].alone else list(results)
+    def response_body(self, parsed: ParsedRequest, results: Sequence[Any]) -> Any:
+        return results[0] if parsed.requests[0].alone else list(results)
 
     def _result(self, outcome: Any, explains: bool) -> Any:
         if self._legacy is None or isinstance(outcome, RequestError):

@@ -23,7 +23,7 @@ from handlers.http.csv import read_csv
 from handlers.http.decoding import check_json_size, parse_json
 from handlers.http.request import HttpRequest
 from handlers.http.response import JSON, HttpResponse
-from handlers.protocols.base import BaseProtocol, Exchange
+from handlers.protocols.base import BaseProtocol, ParsedRequest
 from handlers.protocols.items import from_columns, read_item, read_stream
 from handlers.protocols.result_formats import CSV, LINES_TYPES, format_results, preferred_type
 from handlers.schemas.model_info import Columns
@@ -49,21 +49,21 @@ class Protocol(BaseProtocol):
     def recognises(self, http_request: HttpRequest) -> bool:
         return http_request.type in (*LINES_TYPES, CSV)
 
-    def parse(self, http_request: HttpRequest) -> Exchange:
+    def parse(self, http_request: HttpRequest) -> ParsedRequest:
         lines = self._checked(self._lines(http_request))
         items = [item for line in lines for item in line.items]
         if not items:
             raise BadRequest("The body has no lines; send a request in each.")
-        return Exchange(http_request, items, context=lines)
+        return ParsedRequest(http_request, items, context=lines)
 
-    def response(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
-        default = JSON if exchange.http_request.type == CSV else LINES_TYPES[0]
+    def response(self, parsed: ParsedRequest, results: Sequence[Any]) -> HttpResponse:
+        default = JSON if parsed.http_request.type == CSV else LINES_TYPES[0]
         remaining, by_line = iter(results), []
-        for line in exchange.context:
+        for line in parsed.context:
             own = list(islice(remaining, len(line.items)))
             by_line.append(own if line.is_list else own[0])
-        columns = () if exchange.explains else self.model.result_columns
-        return format_results(by_line, preferred_type(exchange.http_request, default), columns)
+        columns = () if parsed.explains else self.model.result_columns
+        return format_results(by_line, preferred_type(parsed.http_request, default), columns)
 
     def _checked(self, lines: Iterable[Line]) -> list[Line]:
         """Return lines, which are read one by one until they have too many items."""

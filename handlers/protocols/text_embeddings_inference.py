@@ -29,7 +29,7 @@ from typing_extensions import TypedDict
 from handlers.errors import BadRequest, RequestError, Unprocessable
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
-from handlers.protocols.base import Exchange, check_abilities, first_error, texts_or_ids
+from handlers.protocols.base import ParsedRequest, check_abilities, first_error, texts_or_ids
 from handlers.protocols.inference_server import InferenceServer, ServedInfo, Write, read_object
 from handlers.protocols.items import check_keys, read_parameters
 from handlers.protocols.keys import KeyTable
@@ -306,10 +306,10 @@ class Protocol(InferenceServer):
             "decode": self._parse_decode,
         }
 
-    def write(self, exchange: Exchange, outcomes: Sequence[Any]) -> HttpResponse:
-        if error := first_error(outcomes, LISTS.get(exchange.http_request.path)):
-            return self.error_response(exchange.http_request, error)
-        return super().write(exchange, outcomes)
+    def write(self, parsed: ParsedRequest, outcomes: Sequence[Any]) -> HttpResponse:
+        if error := first_error(outcomes, LISTS.get(parsed.http_request.path)):
+            return self.error_response(parsed.http_request, error)
+        return super().write(parsed, outcomes)
 
     def error_body(self, error: RequestError) -> EmbeddingServerError:
         _, kind = KINDS.get(error.status, BACKEND)
@@ -327,39 +327,39 @@ class Protocol(InferenceServer):
 
     def _parse_texts(
         self, defaults: Mapping[str, Any], write: Write, http_request: HttpRequest
-    ) -> Exchange:
+    ) -> ParsedRequest:
         content = self._read(http_request, "inputs")
         texts = texts_or_ids(content["inputs"], "inputs", self.model.limits.max_rows)
         given = _parameters(content, EMBED_SETTINGS)
         cuts_both_ends = SIDE in self.model.parameters
         parameters = {**defaults, **(given if cuts_both_ends else _cut_at_their_end(given))}
         requests = [Request(each, parameters, alone=False) for each in texts]
-        return Exchange(http_request, requests, write)
+        return ParsedRequest(http_request, requests, write)
 
-    def _parse_rerank(self, http_request: HttpRequest) -> Exchange:
+    def _parse_rerank(self, http_request: HttpRequest) -> ParsedRequest:
         content = self._read(http_request, "query", "texts")
         inputs = {name: content[name] for name in ("query", "texts")}
         self._check_texts(inputs["texts"], "texts")
         parameters = _cut_at_their_end(_parameters(content, RERANK_SETTINGS))
         if "return_text" in parameters:
             parameters["return_documents"] = parameters.pop("return_text")
-        return Exchange(http_request, [Request(inputs, parameters)], _first)
+        return ParsedRequest(http_request, [Request(inputs, parameters)], _first)
 
-    def _parse_similarity(self, http_request: HttpRequest) -> Exchange:
+    def _parse_similarity(self, http_request: HttpRequest) -> ParsedRequest:
         content = self._read(http_request, "inputs")
         inputs = read_object(content["inputs"], list(COMPARED.keys), COMPARED, owner="inputs")
         self._check_texts(inputs["sentences"], "sentences")
         given = read_parameters(content)
         parameters = _parameters(given, list(given))
         if self.model.operation == "similarity":
-            return Exchange(http_request, [Request(inputs, parameters)], _first)
+            return ParsedRequest(http_request, [Request(inputs, parameters)], _first)
         check_keys(parameters, COMPARED_SETTINGS, "parameters")
         texts = [inputs["source_sentence"], *inputs["sentences"]]
         normalized = {**parameters, **UNIT_VECTORS}
         requests = [Request(each, normalized, alone=False) for each in texts]
-        return Exchange(http_request, requests, _cosines)
+        return ParsedRequest(http_request, requests, _cosines)
 
-    def _parse_predict(self, http_request: HttpRequest) -> Exchange:
+    def _parse_predict(self, http_request: HttpRequest) -> ParsedRequest:
         content = self._read(http_request, "inputs")
         self._check_truncate(content.get("truncate"))
         _cut_at_their_end(_parameters(content, TRUNCATION))
@@ -370,15 +370,15 @@ class Protocol(InferenceServer):
         function = {"function_to_apply": "none"} if _raw_scores(content) else {}
         parameters = {"top_k": None, **function}
         requests = [Request(_text_or_pair(each), parameters, alone=False) for each in items]
-        return Exchange(http_request, requests, _listed if is_batch else _first)
+        return ParsedRequest(http_request, requests, _listed if is_batch else _first)
 
-    def _parse_decode(self, http_request: HttpRequest) -> Exchange:
+    def _parse_decode(self, http_request: HttpRequest) -> ParsedRequest:
         content = self._read(http_request, "ids")
         lists = texts_or_ids(content["ids"], "ids", self.model.limits.max_rows)
         skip = content.get("skip_special_tokens")
         parameters = {"skip_special_tokens": True if skip is None else skip}
         requests = [Request(_token_ids(each), parameters, alone=False) for each in lists]
-        return Exchange(http_request, requests, _listed, Operation.DETOKENIZE)
+        return ParsedRequest(http_request, requests, _listed, Operation.DETOKENIZE)
 
     def _check_texts(self, texts: Any, name: str) -> None:
         if not isinstance(texts, list):
@@ -393,8 +393,8 @@ class Protocol(InferenceServer):
             does = "truncates" if self.model.limits.truncation else "refuses"
             raise Unprocessable(f"This model {does} texts that are too long; leave truncate out.")
 
-    def _info(self, exchange: Exchange, results: Sequence[Any]) -> ServedInfo:
-        info, labels = super()._info(exchange, results), self.model.labels
+    def _info(self, parsed: ParsedRequest, results: Sequence[Any]) -> ServedInfo:
+        info, labels = super()._info(parsed, results), self.model.labels
         info["served_model_name"] = self.model.name
         if self.model.operation:
             kind = MODEL_TYPES.get(self.model.operation, "embedding")
@@ -447,27 +447,29 @@ def _token_ids(ids: Any) -> TokenIds:
     return TokenIds(tuple(ids))
 
 
-def _listed(_exchange: Exchange, results: Sequence[Any]) -> Any:
+def _listed(_exchange: ParsedRequest, results: Sequence[Any]) -> Any:
     return list(results)
 
 
-def _first(_exchange: Exchange, results: Sequence[Any]) -> Any:
+def _first(_exchange: ParsedRequest, results: Sequence[Any]) -> Any:
     return results[0]
 
 
-def _without_batch(_exchange: Exchange, results: Sequence[Any]) -> Any:
+def _without_batch(_exchange: ParsedRequest, results: Sequence[Any]) -> Any:
     """Return the vectors of the tokens of each text, which a pipeline puts in a list of one."""
     return [vectors for (vectors,) in results]
 
 
-def _indices_and_values(_exchange: Exchange, results: Sequence[Any]) -> list[list[SparseValue]]:
+def _indices_and_values(
+    _exchange: ParsedRequest, results: Sequence[Any]
+) -> list[list[SparseValue]]:
     return [
         [{"index": each["index"], "value": each["value"]} for each in weights]
         for weights in results
     ]
 
 
-def _cosines(_exchange: Exchange, results: Sequence[Any]) -> Any:
+def _cosines(_exchange: ParsedRequest, results: Sequence[Any]) -> Any:
     """Return the products of the first of vectors of length 1 with the others."""
     source, *sentences = np.array(results, dtype=np.float64)
     return (np.array(sentences) @ source).tolist()

@@ -24,7 +24,7 @@ from handlers.generation.parameter_spec import specs_of
 from handlers.generation.parameters import GenerationParameters
 from handlers.http.request import HttpRequest
 from handlers.http.streams import SERVER_SENT_EVENTS
-from handlers.protocols.base import Exchange, check_abilities
+from handlers.protocols.base import ParsedRequest, check_abilities
 from handlers.protocols.hugging_face import StreamDetails, TokenEvent
 from handlers.protocols.inference_server import InferenceServer, read_object
 from handlers.protocols.items import read_parameters
@@ -124,11 +124,13 @@ class Protocol(InferenceServer):
     def status_of(self, error: RequestError) -> int:
         return STATUSES.get(error.status, error.status)
 
-    def _parse_generate(self, http_request: HttpRequest) -> Exchange:
-        return Exchange(http_request, [self._prompt(http_request)], self._generated)
+    def _parse_generate(self, http_request: HttpRequest) -> ParsedRequest:
+        return ParsedRequest(http_request, [self._prompt(http_request)], self._generated)
 
-    def _parse_generate_stream(self, http_request: HttpRequest) -> Exchange:
-        return Exchange(http_request, [self.streamed(http_request, self._prompt(http_request))])
+    def _parse_generate_stream(self, http_request: HttpRequest) -> ParsedRequest:
+        return ParsedRequest(
+            http_request, [self.streamed(http_request, self._prompt(http_request))]
+        )
 
     def _prompt(self, http_request: HttpRequest) -> Request:
         check_abilities(self.model, GENERATE)
@@ -155,7 +157,7 @@ class Protocol(InferenceServer):
             given["do_sample"] = True
         return {**defaults, **given}
 
-    def _generated(self, _exchange: Exchange, results: Sequence[Any]) -> GenerateResult:
+    def _generated(self, _exchange: ParsedRequest, results: Sequence[Any]) -> GenerateResult:
         """Return the one text of a result, with the keys that TGI's details have in addition."""
         others = dict(results[0][0])
         text: Any = {"generated_text": others.pop(self.model.result_columns[0]), **others}
@@ -164,6 +166,6 @@ class Protocol(InferenceServer):
         result: GenerateResult = text
         return result
 
-    def _tokenized(self, exchange: Exchange, results: Sequence[Any]) -> Any:
-        tokens = super()._tokenized(exchange, results)
-        return tokens[0] if exchange.requests[0].alone else tokens
+    def _tokenized(self, parsed: ParsedRequest, results: Sequence[Any]) -> Any:
+        tokens = super()._tokenized(parsed, results)
+        return tokens[0] if parsed.requests[0].alone else tokens

@@ -7,7 +7,7 @@ import re
 from handlers.config.quoting import shorten
 from handlers.errors import NotFound
 from handlers.http.request import HttpRequest
-from handlers.protocols.base import BaseProtocol, Exchange
+from handlers.protocols.base import BaseProtocol, ParsedRequest
 
 # The model's own path and KServe's: clients send bodies of the protocols after this one there, too.
 KNOWN = re.compile(r"(v1/models/[^:]+:(predict|explain))?")
@@ -19,7 +19,7 @@ class Protocol(BaseProtocol):
     def recognises(self, http_request: HttpRequest) -> bool:
         return KNOWN.fullmatch(http_request.path) is None
 
-    def parse(self, http_request: HttpRequest) -> Exchange:
+    def parse(self, http_request: HttpRequest) -> ParsedRequest:
         raise NotFound(
             f"There is no path {shorten(http_request.path)} below this model; remove it, or use one"
             " that the model's OpenAPI document names."

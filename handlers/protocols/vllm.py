@@ -20,7 +20,7 @@ from typing_extensions import TypedDict
 
 from handlers.errors import BadRequest, WholeErrorBody
 from handlers.http.request import HttpRequest
-from handlers.protocols.base import BaseProtocol, Exchange, check_count, check_not_explained
+from handlers.protocols.base import BaseProtocol, ParsedRequest, check_count, check_not_explained
 from handlers.protocols.keys import Key, KeyTable, ignored, refused
 from handlers.protocols.routes import Route
 from handlers.schemas.operation import Operation
@@ -131,7 +131,7 @@ class Protocol(BaseProtocol):
     def recognises(self, http_request: HttpRequest) -> bool:
         return http_request.path in (TOKENIZE, DETOKENIZE)
 
-    def parse(self, http_request: HttpRequest) -> Exchange:
+    def parse(self, http_request: HttpRequest) -> ParsedRequest:
         check_not_explained(http_request, http_request.path)
         route = next(each for each in self.routes if each.path == http_request.path)
         http_request = route.keys.check(http_request)
@@ -139,7 +139,7 @@ class Protocol(BaseProtocol):
         return parse(http_request)
 
     def response_body(
-        self, exchange: Exchange, results: Sequence[Any]
+        self, parsed: ParsedRequest, results: Sequence[Any]
     ) -> TokenizedPrompt | DetokenizedPrompt:
         (result,) = results
         if not isinstance(result, TokenizedText):
@@ -147,7 +147,7 @@ class Protocol(BaseProtocol):
         limit = self.model.limits.max_total_tokens
         return {"tokens": result.ids.tolist(), "count": len(result), "max_model_len": limit}
 
-    def _parse_text(self, http_request: HttpRequest) -> Exchange:
+    def _parse_text(self, http_request: HttpRequest) -> ParsedRequest:
         content = http_request.content
         messages = content.get("messages") if isinstance(content, dict) else None
         if isinstance(messages, list):
@@ -163,13 +163,15 @@ class Protocol(BaseProtocol):
             "chat_template_kwargs",
         }
         parameters = body.model_dump(include=named, exclude_none=True)
-        return Exchange(http_request, [Request(inputs[0], parameters)], call=Operation.TOKENIZE)
+        return ParsedRequest(
+            http_request, [Request(inputs[0], parameters)], call=Operation.TOKENIZE
+        )
 
-    def _parse_ids(self, http_request: HttpRequest) -> Exchange:
+    def _parse_ids(self, http_request: HttpRequest) -> ParsedRequest:
         content = http_request.content
         tokens = content.get("tokens") if isinstance(content, dict) else None
         if isinstance(tokens, list):
             # Before each of them is checked.
             TokenIds(tuple(tokens)).check_length(self.model.limits.max_characters)
         ids = TokenIds(tuple(parse_body(DetokenizeBody, content).tokens))
-        return Exchange(http_request, [Request(ids)], call=Operation.DETOKENIZE)
+        return ParsedRequest(http_request, [Request(ids)], call=Operation.DETOKENIZE)

@@ -196,8 +196,8 @@ class Request:
             in another shape than for the same item alone.
         stream: sends a generated text before it is complete.
         progress: reports the steps of generated images.
-        fills_limit: whether a generated text that has no maximum of its own may have all tokens
-            that the model's limit leaves, instead of the model's default.
+        use_remaining_context: whether a generated text that has no maximum may have all tokens that
+            the model's limit leaves, instead of the model's default.
         token_count: receives the number of its tokens, where the response tells it.
     """
 
@@ -206,7 +206,7 @@ class Request:
     alone: bool = True
     stream: TextStream | None = None
     progress: StepStream | None = None
-    fills_limit: bool = False
+    use_remaining_context: bool = False
     token_count: TokenCount | None = field(default=None, compare=False)
 
 

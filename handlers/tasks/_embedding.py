@@ -17,8 +17,8 @@ from handlers.batching.rows import Outputs, Row
 from handlers.batching.tokenization import Window, check_length, read_in_lower_case, tokenize
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.heads import base_class_for
+from handlers.checkpoints.pooling_head import PoolingHead
 from handlers.checkpoints.sentence_transformers import OUTPUT, PROMPT_MASK, SentenceTransformer
-from handlers.checkpoints.text_reduction import TextReduction
 from handlers.config.handler_section import HandlerSection
 from handlers.config.quoting import enumerate_names, quote
 from handlers.errors import BadRequest, RequestError, TextTooLong, attempt
@@ -93,7 +93,7 @@ class EmbeddingTask(TextTask[QueryT, Row]):
         return SentenceTransformer.read(self.checkpoint.directory, int(hidden_size))
 
     @property
-    def reduction(self) -> Callable[[], TextReduction]:
+    def reduction(self) -> Callable[[], PoolingHead]:
         return self.modules.reduction
 
     @property

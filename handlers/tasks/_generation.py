@@ -104,7 +104,7 @@ class GenerationTask(TextTask[QueryT, Prompt]):
         for batch in (batches[0], batches[-1]):
             model.generate(pad(batch, self.padding), new)
 
-    def compared_outputs(self, model: Model, rows: Sequence[Prompt]) -> Sequence[Outputs]:
+    def outputs_for_comparison(self, model: Model, rows: Sequence[Prompt]) -> Sequence[Outputs]:
         """Return the scores of the token after each token of a prompt.
 
         Prompts are padded on the right, where padding changes no position: a decoder whose

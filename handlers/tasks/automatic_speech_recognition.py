@@ -192,12 +192,12 @@ class Task(AudioTask):
         inputs = super().graph_inputs
         return SpeechInputs(inputs.example) if self.recognizer.writes else inputs
 
-    def with_reference(self, reference: Model, rows: Sequence[ArrayRow]) -> Sequence[ArrayRow]:
+    def reference_rows(self, reference: Model, rows: Sequence[ArrayRow]) -> Sequence[ArrayRow]:
         if not self.recognizer.writes:
             return rows
         return [self.recognizer.with_text(reference, row) for row in rows]
 
-    def compared_outputs(self, model: Model, rows: Sequence[ArrayRow]) -> Sequence[Outputs]:
+    def outputs_for_comparison(self, model: Model, rows: Sequence[ArrayRow]) -> Sequence[Outputs]:
         """Return the scores of the letter of each frame, or of each token of a text."""
         return require_outputs(super().run(model, rows, Meter()))
 

@@ -14,7 +14,7 @@ from handlers.batching.padding import Batch, Padding
 from handlers.batching.rows import BaseRow, Outputs, RowKind, RowOutcome, require_outputs
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.graph_inputs import GraphInputs
-from handlers.checkpoints.text_reduction import TextReduction
+from handlers.checkpoints.pooling_head import PoolingHead
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import RequestError
@@ -247,7 +247,7 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         return text
 
     @property
-    def reduction(self) -> Callable[[], TextReduction] | None:
+    def reduction(self) -> Callable[[], PoolingHead] | None:
         """Returns what reduces the model's outputs for tokens in its graph; None for no reduction.
 
         `outputs` then has the name that the reduction writes.
@@ -271,7 +271,7 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         for batch in batches:
             self.run(model, batch, Meter())
 
-    def with_reference(self, reference: Model, rows: Sequence[RowT]) -> Sequence[RowT]:
+    def reference_rows(self, reference: Model, rows: Sequence[RowT]) -> Sequence[RowT]:
         """Return rows with what the checkpoint in float32 makes of them.
 
         It is the text of a model that writes: others are compared by the next token after each of
@@ -279,7 +279,7 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         """
         return rows
 
-    def compared_outputs(self, model: Model, rows: Sequence[RowT]) -> Sequence[Outputs]:
+    def outputs_for_comparison(self, model: Model, rows: Sequence[RowT]) -> Sequence[Outputs]:
         """Return the outputs of rows by which a model is compared with its checkpoint.
 
         Raises:
@@ -287,7 +287,7 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         """
         return require_outputs(self.run(model, rows, Meter()))
 
-    def comparable(self, outputs: Outputs) -> Outputs:
+    def decision_scores(self, outputs: Outputs) -> Outputs:
         """Return outputs of a row, or of a batch, whose last axis has the scores of one decision.
 
         A model is compared with its checkpoint by the highest score along that axis.

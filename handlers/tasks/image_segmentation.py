@@ -141,7 +141,7 @@ class Task(ImageTask):
             return self._classes(outputs[0], size)
         return self._segments(subtask, parameters, outputs[0], size)
 
-    def comparable(self, outputs: Outputs) -> Outputs:
+    def decision_scores(self, outputs: Outputs) -> Outputs:
         """Return the scores of the classes of some pixels. Shape: (…, height, width, classes).
 
         Those of a model whose queries have a class and a mask each are sums over the queries, as in

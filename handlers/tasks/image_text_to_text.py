@@ -137,7 +137,7 @@ class Task(text_generation.Task):
     def encoding_cost(self, query: PromptQuery) -> int:
         return FILE_CHARACTERS * len(_files(query))
 
-    def compared_outputs(self, model: Model, rows: Sequence[Prompt]) -> Sequence[Outputs]:
+    def outputs_for_comparison(self, model: Model, rows: Sequence[Prompt]) -> Sequence[Outputs]:
         """Return the scores of the token after each token of a prompt, one prompt after another."""
         found: list[Outputs] = []
         for row in rows:

@@ -22,8 +22,8 @@ from handlers.batching.rows import Outputs, Row
 from handlers.batching.tokenization import check_length, features, read_in_lower_case, tokenize
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.colbert import OUTPUT, Colbert
+from handlers.checkpoints.pooling_head import PoolingHead
 from handlers.checkpoints.sentence_transformers import SETTINGS
-from handlers.checkpoints.text_reduction import TextReduction
 from handlers.config.handler_section import HandlerSection
 from handlers.config.quoting import quote
 from handlers.errors import BadRequest, RequestError, WrongCheckpoint, attempt
@@ -112,7 +112,7 @@ class Task(TextTask[LateInteractionQuery, Row]):
             )
 
     @property
-    def reduction(self) -> Callable[[], TextReduction]:
+    def reduction(self) -> Callable[[], PoolingHead]:
         return self._colbert.reduction
 
     @property

@@ -18,8 +18,8 @@ from typing_extensions import TypedDict
 from handlers.batching.rows import Outputs
 from handlers.batching.tokenization import Window
 from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.checkpoints.pooling_head import PoolingHead
 from handlers.checkpoints.splade import SpladeConfig, SpladePooling
-from handlers.checkpoints.text_reduction import TextReduction
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import RequestError
 from handlers.schemas.pipeline_names import ANY, PipelineNames
@@ -77,7 +77,7 @@ class Task(TextTask[SparseQuery, Window]):
         self._config = SpladeConfig.read(checkpoint.directory)
 
     @property
-    def reduction(self) -> Callable[[], TextReduction]:
+    def reduction(self) -> Callable[[], PoolingHead]:
         return lambda: SpladePooling(self._config)
 
     def parse(self, request: Request) -> SparseQuery:

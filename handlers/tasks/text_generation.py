@@ -59,7 +59,7 @@ class PromptQuery:
     """One prompt to continue; of a chat, the result of its template.
 
     `ids` are the tokens of a prompt that the client tokenized. `syntax` is that of the tool calls
-    which the new text may have. `fills_limit` is the request's.
+    which the new text may have. `use_remaining_context` is the request's.
     """
 
     prompt: str
@@ -67,7 +67,7 @@ class PromptQuery:
     messages: Sequence[Message] = ()
     stream: TextStream | None = None
     ids: TokenIds | None = None
-    fills_limit: bool = False
+    use_remaining_context: bool = False
     grammar: TextGrammar | None = None
     syntax: ToolSyntax | None = None
 
@@ -108,7 +108,9 @@ class Task(GenerationTask[PromptQuery]):
         if self.settings.assistant_model is None:
             parameters.check_assistance()
         parameters.check_adapter(self.settings.adapters)
-        query = replace(self._query(request, parameters), fills_limit=request.fills_limit)
+        query = replace(
+            self._query(request, parameters), use_remaining_context=request.use_remaining_context
+        )
         return self._with_grammar(query)
 
     def encode(self, queries: Sequence[PromptQuery]) -> list[list[Prompt] | RequestError]:
@@ -257,7 +259,7 @@ class Task(GenerationTask[PromptQuery]):
                 f"the prompt has {len(row):,} tokens and max_new_tokens is {requested or 1:,}"
                 f", together more than {self._limit_name}; shorten one of them."
             )
-        default = available if query.fills_limit else self._default_new_tokens
+        default = available if query.use_remaining_context else self._default_new_tokens
         new = requested or min(default, available)
         return [
             Prompt(

@@ -34,7 +34,7 @@ from handlers.config.quoting import shorten
 from handlers.errors import NotFound, RequestError
 from handlers.http.request import HttpRequest
 from handlers.http.response import JSON, HttpResponse, encode_json
-from handlers.protocols.base import BaseProtocol, Exchange
+from handlers.protocols.base import BaseProtocol, ParsedRequest
 from handlers.protocols.kserve_v1 import KServeError
 from handlers.protocols.open_inference.rows import Rows
 from handlers.protocols.open_inference.tensors import (
@@ -145,11 +145,11 @@ class Protocol(BaseProtocol):
         content = http_request.content
         return isinstance(content, dict) and _are_tensors(content.get("inputs"))
 
-    def parse(self, http_request: HttpRequest) -> Exchange:
+    def parse(self, http_request: HttpRequest) -> ParsedRequest:
         describe = find_description(http_request.path, self.model)
         if describe is not None:
             found = describe(self.model)
-            return Exchange(http_request, context=found, asks_health="ready" in found)
+            return ParsedRequest(http_request, context=found, asks_health="ready" in found)
         content, data = split_body(http_request)
         body = InferenceRequest.parse(content)
         by_grpc = _by_torchserve_grpc(http_request)
@@ -158,19 +158,19 @@ class Protocol(BaseProtocol):
         self.check_count(rows.count, "inputs")
         as_bytes = http_request.takes_bytes and not by_grpc and body.returns_bytes
         request_id = body.id or "" if by_grpc else body.id
-        return Exchange(http_request, rows.requests(), Format(request_id, as_bytes, by_grpc))
+        return ParsedRequest(http_request, rows.requests(), Format(request_id, as_bytes, by_grpc))
 
-    def response_body(self, exchange: Exchange, results: Sequence[Any]) -> Any:
-        form = exchange.context
+    def response_body(self, parsed: ParsedRequest, results: Sequence[Any]) -> Any:
+        form = parsed.context
         if not isinstance(form, Format):
             return form
         elements = results if form.as_values else [encode_json(each).decode() for each in results]
         return self._inference_response(form.request_id, elements)
 
-    def response(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
-        if isinstance(exchange.context, Format) and exchange.context.as_bytes:
-            return _binary_response(self.response_body(exchange, results))
-        return super().response(exchange, results)
+    def response(self, parsed: ParsedRequest, results: Sequence[Any]) -> HttpResponse:
+        if isinstance(parsed.context, Format) and parsed.context.as_bytes:
+            return _binary_response(self.response_body(parsed, results))
+        return super().response(parsed, results)
 
     def error_body(self, error: RequestError) -> KServeError:
         return {"error": str(error)}

@@ -18,7 +18,7 @@ from handlers.errors import BadRequest, Unprocessable
 from handlers.http.request import HttpRequest
 from handlers.http.response import JSON, HttpResponse, encode_json
 from handlers.media.audio import seconds_of
-from handlers.protocols.base import Exchange
+from handlers.protocols.base import ParsedRequest
 from handlers.protocols.keys import KeyTable, honoured, ignored, refused
 from handlers.protocols.openai.adapters import adapter_parameters
 from handlers.protocols.openai.endpoint import Body, Call, Endpoint
@@ -169,13 +169,13 @@ class Transcriptions(Endpoint[TranslationBody]):
             raise Unprocessable("stream cannot be done by this server; leave it out.")
         return body
 
-    def exchange(self, http_request: HttpRequest, body: TranslationBody) -> Exchange:
+    def parsed_request(self, http_request: HttpRequest, body: TranslationBody) -> ParsedRequest:
         adapter_parameters(self.model, body.model)
         request = Request(body.file, self._parameters(body))
-        return Exchange(http_request, [request], Call(self, body))
+        return ParsedRequest(http_request, [request], Call(self, body))
 
-    def write(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
-        body, (result,) = exchange.context.body, results
+    def write(self, parsed: ParsedRequest, results: Sequence[Any]) -> HttpResponse:
+        body, (result,) = parsed.context.body, results
         if body.response_format == "text":
             return HttpResponse(f"{result['text']}\n".encode(), content_type=TEXT)
         if body.response_format in SUBTITLES:
@@ -184,7 +184,7 @@ class Transcriptions(Endpoint[TranslationBody]):
         if body.response_format == "json":
             transcription: Transcription = {"text": result["text"]}
             return HttpResponse(encode_json(transcription))
-        return HttpResponse(encode_json(self._details(exchange.requests[0], body, result)))
+        return HttpResponse(encode_json(self._details(parsed.requests[0], body, result)))
 
     def _parameters(self, body: TranslationBody) -> dict[str, Any]:
         """Return the parameters of speech recognition; a CTC model takes no hints."""

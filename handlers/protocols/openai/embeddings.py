@@ -18,7 +18,7 @@ from pydantic import Field, PositiveInt, SkipValidation
 
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
-from handlers.protocols.base import Exchange, texts_or_ids, tokens_read
+from handlers.protocols.base import ParsedRequest, texts_or_ids, tokens_read
 from handlers.protocols.keys import KeyTable, ignored, refused
 from handlers.protocols.openai.adapters import adapter_parameters, served_name
 from handlers.protocols.openai.endpoint import Body, Call, Endpoint
@@ -124,23 +124,23 @@ class Embeddings(Endpoint[EmbeddingBody]):
     )
     inputs_key = "input"
 
-    def exchange(self, http_request: HttpRequest, body: EmbeddingBody) -> Exchange:
+    def parsed_request(self, http_request: HttpRequest, body: EmbeddingBody) -> ParsedRequest:
         parameters = {**body.parameters, **adapter_parameters(self.model, body.model)}
         requests = [
             Request(each, parameters, alone=False, token_count=TokenCount())
             for each in texts_or_ids(body.input, "input", self.model.limits.max_rows)
         ]
-        return Exchange(http_request, requests, Call(self, body))
+        return ParsedRequest(http_request, requests, Call(self, body))
 
-    def write(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
-        tokens = tokens_read(exchange.requests)
+    def write(self, parsed: ParsedRequest, results: Sequence[Any]) -> HttpResponse:
+        tokens = tokens_read(parsed.requests)
         embeddings: EmbeddingList = {
             "object": "list",
             "data": [
                 {"object": "embedding", "index": index, "embedding": embedding}
                 for index, embedding in enumerate(results)
             ],
-            "model": served_name(self.model, exchange.context.body.model),
+            "model": served_name(self.model, parsed.context.body.model),
             "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
         }
         return HttpResponse(encode_json(embeddings))

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from handlers.errors import RequestError
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
-from handlers.protocols.base import Exchange, check_abilities, check_not_explained
+from handlers.protocols.base import ParsedRequest, check_abilities, check_not_explained
 from handlers.protocols.routes import Route
 from handlers.schemas.model_info import ModelInfo
 from handlers.schemas.parameters import WholeNumbers, parse_body
@@ -50,7 +50,7 @@ class Endpoint(ABC, Generic[BodyT]):
         """Return the end of its URL."""
         return cls.route.path.removeprefix("v1/")
 
-    def parse(self, http_request: HttpRequest) -> Exchange:
+    def parse(self, http_request: HttpRequest) -> ParsedRequest:
         """Parse a request.
 
         Raises:
@@ -59,7 +59,7 @@ class Endpoint(ABC, Generic[BodyT]):
         check_abilities(self.model, self.route)
         check_not_explained(http_request, self.path())
         http_request = self.route.keys.check(http_request)
-        return self.exchange(http_request, self.read_body(http_request.content))
+        return self.parsed_request(http_request, self.read_body(http_request.content))
 
     def read_body(self, content: Any) -> BodyT:
         """Check the content of a body.
@@ -71,7 +71,7 @@ class Endpoint(ABC, Generic[BodyT]):
         return body
 
     @abstractmethod
-    def exchange(self, http_request: HttpRequest, body: BodyT) -> Exchange:
+    def parsed_request(self, http_request: HttpRequest, body: BodyT) -> ParsedRequest:
         """Return the parsed request, from its checked body; the context is a :class:`Call`.
 
         Raises:
@@ -79,10 +79,10 @@ class Endpoint(ABC, Generic[BodyT]):
         """
 
     @abstractmethod
-    def write(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
+    def write(self, parsed: ParsedRequest, results: Sequence[Any]) -> HttpResponse:
         """Return the response, from the result of each request."""
 
-    def last_event(self, exchange: Exchange, error: RequestError) -> bytes:
+    def last_event(self, parsed: ParsedRequest, error: RequestError) -> bytes:
         """Return the events of an error that ends a stream."""
         raise NotImplementedError
 

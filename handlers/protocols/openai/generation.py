@@ -15,7 +15,7 @@ from handlers.generation.parameters import check_best_of
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
 from handlers.http.streams import SERVER_SENT_EVENTS, HttpTextStream, event
-from handlers.protocols.base import Exchange, check_count
+from handlers.protocols.base import ParsedRequest, check_count
 from handlers.protocols.openai.adapters import adapter_parameters, fingerprint, served_name
 from handlers.protocols.openai.bodies import ChatBody, CompletionBody, Sampling
 from handlers.protocols.openai.endpoint import Call, Endpoint
@@ -222,18 +222,18 @@ class GenerationEndpoint(Endpoint[BodyT]):
         """Return why the text of a result ended."""
         return FINISH_REASONS[result["details"]["finish_reason"]]
 
-    def exchange(self, http_request: HttpRequest, body: BodyT) -> Exchange:
+    def parsed_request(self, http_request: HttpRequest, body: BodyT) -> ParsedRequest:
         parameters = {**body.parameters, **adapter_parameters(self.model, body.model)}
         if parameters.get("truncate") == WHOLE:
             parameters["truncate"] = self._longest_prompt(body.max_new_tokens or 1)
         call = GenerationCall(self, body, self._head(body))
         requests = [
-            Request(each, parameters, fills_limit=True, stream=stream)
+            Request(each, parameters, use_remaining_context=True, stream=stream)
             for each, stream in self._with_streams(
                 http_request, call, repeats=parameters["num_return_sequences"] == 1
             )
         ]
-        return Exchange(http_request, requests, call)
+        return ParsedRequest(http_request, requests, call)
 
     def _head(self, body: BodyT) -> dict[str, Any]:
         return {
@@ -244,18 +244,18 @@ class GenerationEndpoint(Endpoint[BodyT]):
             "system_fingerprint": fingerprint(self.model),
         }
 
-    def write(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
-        call: GenerationCall[BodyT] = exchange.context
+    def write(self, parsed: ParsedRequest, results: Sequence[Any]) -> HttpResponse:
+        call: GenerationCall[BodyT] = parsed.context
         # Without sampling all choices of a prompt are equal: one is generated and repeated.
         choices = [texts * (call.body.choices // len(texts)) for texts in results]
         if call.body.stream:
-            return SERVER_SENT_EVENTS.response(self._last_events(exchange, choices))
+            return SERVER_SENT_EVENTS.response(self._last_events(parsed, choices))
         texts = [text for of_prompt in choices for text in of_prompt]
         listed = [self.choice(number, text) for number, text in enumerate(texts)]
         response = {**call.head, "choices": listed, "usage": _usage(choices)}
         return HttpResponse(encode_json(response))
 
-    def last_event(self, exchange: Exchange, error: RequestError) -> bytes:
+    def last_event(self, parsed: ParsedRequest, error: RequestError) -> bytes:
         return event(error_body(error)) + DONE
 
     def _with_streams(
@@ -271,11 +271,11 @@ class GenerationEndpoint(Endpoint[BodyT]):
             stream = new(first, prefix, others, repeats=repeats)
             yield each, stream if body.stream else None
 
-    def _last_events(self, exchange: Exchange, choices: Sequence[Any]) -> bytes:
+    def _last_events(self, parsed: ParsedRequest, choices: Sequence[Any]) -> bytes:
         """Return the events that end a stream."""
-        call: GenerationCall[BodyT] = exchange.context
+        call: GenerationCall[BodyT] = parsed.context
         parts: list[bytes] = []
-        for request, texts in zip(exchange.requests, choices, strict=True):
+        for request, texts in zip(parsed.requests, choices, strict=True):
             stream: Any = request.stream
             parts += [stream.of_sequence(number).rest(text) for number, text in enumerate(texts)]
         options = call.body.stream_options

@@ -24,7 +24,7 @@ from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
 from handlers.http.streams import SERVER_SENT_EVENTS, HttpStepStream, event
 from handlers.media.images import convert_png
-from handlers.protocols.base import Exchange
+from handlers.protocols.base import ParsedRequest
 from handlers.protocols.keys import KeyTable, ignored, refused
 from handlers.protocols.openai.endpoint import Body, Call, Endpoint
 from handlers.protocols.openai.errors import error_body
@@ -115,14 +115,14 @@ class Images(Endpoint[ImageBody]):
     )
     inputs_key = "prompt"
 
-    def exchange(self, http_request: HttpRequest, body: ImageBody) -> Exchange:
+    def parsed_request(self, http_request: HttpRequest, body: ImageBody) -> ParsedRequest:
         body.check_supported()
         progress = HttpStepStream(http_request, _comment) if body.stream else None
         request = Request(body.prompt, body.parameters, progress=progress)
-        return Exchange(http_request, [request], Call(self, body))
+        return ParsedRequest(http_request, [request], Call(self, body))
 
-    def write(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
-        body: ImageBody = exchange.context.body
+    def write(self, parsed: ParsedRequest, results: Sequence[Any]) -> HttpResponse:
+        body: ImageBody = parsed.context.body
         files = [self._file(image["image"], body) for image in results[0]]
         created, output_format, size = int(time.time()), body.output_format or "png", body.size
         if body.stream:
@@ -145,7 +145,7 @@ class Images(Endpoint[ImageBody]):
         }
         return HttpResponse(encode_json(response))
 
-    def last_event(self, exchange: Exchange, error: RequestError) -> bytes:
+    def last_event(self, parsed: ParsedRequest, error: RequestError) -> bytes:
         return event(error_body(error), "error")
 
     def _file(self, image: str, body: ImageBody) -> str:

@@ -17,7 +17,7 @@ from handlers.errors import NotFound, RequestError
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
 from handlers.http.streams import SERVER_SENT_EVENTS, streaming_started
-from handlers.protocols.base import BaseProtocol, Exchange, first_error, with_names
+from handlers.protocols.base import BaseProtocol, ParsedRequest, first_error, with_names
 from handlers.protocols.openai.adapters import ModelNotFound, model_entries
 from handlers.protocols.openai.audio import Transcriptions, Translations
 from handlers.protocols.openai.embeddings import Embeddings
@@ -73,24 +73,24 @@ class Protocol(BaseProtocol):
     def recognises(self, http_request: HttpRequest) -> bool:
         return PATH.fullmatch(http_request.path) is not None
 
-    def parse(self, http_request: HttpRequest) -> Exchange:
+    def parse(self, http_request: HttpRequest) -> ParsedRequest:
         path = self._path(http_request)
         if path == MODELS or path.startswith(f"{MODELS}/"):
             name = path.removeprefix(MODELS).strip("/")
             self._check_model(name)
-            return Exchange(http_request, asks_health=bool(name))
+            return ParsedRequest(http_request, asks_health=bool(name))
         if path not in self._endpoints:
             known = ", ".join([*self._endpoints, MODELS])
             raise NotFound(f"There is no {shorten(path)} here; there are {known}.")
         return self._endpoints[path].parse(http_request)
 
-    def write(self, exchange: Exchange, outcomes: Sequence[Any]) -> HttpResponse:
-        if exchange.context is None:
-            return HttpResponse(encode_json(self._models(exchange.http_request)))
-        endpoint: Endpoint[Any] = exchange.context.endpoint
+    def write(self, parsed: ParsedRequest, outcomes: Sequence[Any]) -> HttpResponse:
+        if parsed.context is None:
+            return HttpResponse(encode_json(self._models(parsed.http_request)))
+        endpoint: Endpoint[Any] = parsed.context.endpoint
         if error := first_error(outcomes, endpoint.inputs_key):
-            return self._failed(exchange, error)
-        return endpoint.write(exchange, outcomes)
+            return self._failed(parsed, error)
+        return endpoint.write(parsed, outcomes)
 
     def error_body(self, error: RequestError) -> Any:
         return error_body(error)
@@ -120,11 +120,11 @@ class Protocol(BaseProtocol):
             return {**entry, "name": entry["id"], "ready": True}
         return {"object": "list", "data": list(entries.values())}
 
-    def _failed(self, exchange: Exchange, error: RequestError) -> HttpResponse:
+    def _failed(self, parsed: ParsedRequest, error: RequestError) -> HttpResponse:
         """Return an error; as the last event, where a part of the response was sent."""
-        endpoint: Endpoint[Any] = exchange.context.endpoint
+        endpoint: Endpoint[Any] = parsed.context.endpoint
         error = with_names(error, names_of(endpoint.path(), endpoint.inputs_key))
         error = as_of_openai(error, self.model.limits, endpoint.inputs_key)
-        if not streaming_started(exchange.requests):
-            return self.error_response(exchange.http_request, error)
-        return SERVER_SENT_EVENTS.response(endpoint.last_event(exchange, error))
+        if not streaming_started(parsed.requests):
+            return self.error_response(parsed.http_request, error)
+        return SERVER_SENT_EVENTS.response(endpoint.last_event(parsed, error))

@@ -30,7 +30,7 @@ from handlers.errors import BadRequest, RequestError, Unprocessable
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
 from handlers.http.streams import SERVER_SENT_EVENTS, HttpTextStream, event
-from handlers.protocols.base import Exchange, check_count
+from handlers.protocols.base import ParsedRequest, check_count
 from handlers.protocols.keys import Key, KeyTable, honoured, ignored, refused
 from handlers.protocols.openai.adapters import adapter_parameters, served_name
 from handlers.protocols.openai.bodies import Items, Sampling
@@ -322,25 +322,25 @@ class Responses(Endpoint[ResponseBody]):
             check_count(len(given), "input", MAX_MESSAGES)
         return super().read_body(content)
 
-    def exchange(self, http_request: HttpRequest, body: ResponseBody) -> Exchange:
+    def parsed_request(self, http_request: HttpRequest, body: ResponseBody) -> ParsedRequest:
         template = ResponseTemplate(
             self, body, f"resp_{uuid.uuid4().hex}", f"msg_{uuid.uuid4().hex}", int(time.time())
         )
         stream = ResponseStream(http_request, template) if body.stream else None
         parameters = {**body.parameters, **adapter_parameters(self.model, body.model)}
         messages = body.messages(reads_images=self.model.reads_media)
-        request = Request(messages, parameters, stream=stream, fills_limit=True)
-        return Exchange(http_request, [request], template)
+        request = Request(messages, parameters, stream=stream, use_remaining_context=True)
+        return ParsedRequest(http_request, [request], template)
 
-    def write(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
+    def write(self, parsed: ParsedRequest, results: Sequence[Any]) -> HttpResponse:
         ((text,),) = results
-        (request,) = exchange.requests
+        (request,) = parsed.requests
         if isinstance(request.stream, ResponseStream):
             return SERVER_SENT_EVENTS.response(request.stream.rest(text))
-        return HttpResponse(encode_json(exchange.context.complete(text)))
+        return HttpResponse(encode_json(parsed.context.complete(text)))
 
-    def last_event(self, exchange: Exchange, error: RequestError) -> bytes:
-        stream: Any = exchange.requests[0].stream
+    def last_event(self, parsed: ParsedRequest, error: RequestError) -> bytes:
+        stream: Any = parsed.requests[0].stream
         return bytes(stream.failure(error))
 
 

@@ -19,7 +19,7 @@ from handlers.errors import BadRequest, Unprocessable
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.media.audio import convert_wav, wav_to_pcm
-from handlers.protocols.base import Exchange
+from handlers.protocols.base import ParsedRequest
 from handlers.protocols.keys import KeyTable, ignored, refused
 from handlers.protocols.openai.endpoint import Body, Call, Endpoint
 from handlers.protocols.openai.types import OpenAIError
@@ -109,12 +109,12 @@ class Speech(Endpoint[SpeechBody]):
     )
     inputs_key = "input"
 
-    def exchange(self, http_request: HttpRequest, body: SpeechBody) -> Exchange:
+    def parsed_request(self, http_request: HttpRequest, body: SpeechBody) -> ParsedRequest:
         body.check_supported()
-        return Exchange(http_request, [Request(body.input, body.parameters)], Call(self, body))
+        return ParsedRequest(http_request, [Request(body.input, body.parameters)], Call(self, body))
 
-    def write(self, exchange: Exchange, results: Sequence[Any]) -> HttpResponse:
-        kind, wav = exchange.context.body.response_format or "mp3", results[0]["audio"]
+    def write(self, parsed: ParsedRequest, results: Sequence[Any]) -> HttpResponse:
+        kind, wav = parsed.context.body.response_format or "mp3", results[0]["audio"]
         content_type = CONTENT_TYPES[kind]
         file = wav_to_pcm(wav, PCM_RATE) if kind == "pcm" else convert_wav(wav, content_type)
         return HttpResponse(file, content_type=content_type)

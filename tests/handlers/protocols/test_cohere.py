@@ -42,11 +42,11 @@ def read(path: str, body: Any, *prompts: str) -> Sequence[Request]:
 def written(path: str, body: Any, outcomes: Sequence[Any], tokens: int = 0) -> HttpResponse:
     """Return the response to a body, from the outcomes of its requests and their tokens."""
     known = protocol("rerank" if path.endswith("rerank") else "embed")
-    exchange = known.parse(request_to(path, body))
-    for request in exchange.requests:
+    parsed = known.parse(request_to(path, body))
+    for request in parsed.requests:
         assert request.token_count is not None
         request.token_count.tokens = tokens
-    return known.write(exchange, outcomes)
+    return known.write(parsed, outcomes)
 
 
 @pytest.mark.parametrize(

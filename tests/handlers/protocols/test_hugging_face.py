@@ -252,7 +252,7 @@ def test_parameters_of_embeddings_may_stand_beside_the_inputs() -> None:
     known = {"normalize": {"default": None}, "truncate": {"default": None}}
     protocol = Protocol(replace(MODEL, operation="embed", parameters=known))
     body = {"inputs": "a", "normalize": True, "parameters": {"truncate": False}}
-    exchange = protocol.parse(HttpRequest({"body": body}, {}))
-    assert exchange.requests == [Request("a", {"normalize": True, "truncate": False})]
+    parsed = protocol.parse(HttpRequest({"body": body}, {}))
+    assert parsed.requests == [Request("a", {"normalize": True, "truncate": False})]
     with refused(BadRequest, "normalise"):
         protocol.parse(HttpRequest({"body": {"inputs": "a", "normalise": True}}, {}))

@@ -15,7 +15,7 @@ from handlers.config.handler_section import HandlerSection
 from handlers.errors import BadRequest, RequestTooLarge
 from handlers.http.request import HttpRequest
 from handlers.protocols import sagemaker
-from handlers.protocols.base import BaseProtocol, Exchange
+from handlers.protocols.base import BaseProtocol, ParsedRequest
 from handlers.protocols.open_inference import protocol as open_inference
 from handlers.protocols.open_inference import tensors
 from handlers.protocols.openai import endpoint
@@ -155,21 +155,23 @@ def test_every_protocol_in_the_folder_is_in_the_order_once() -> None:
 @pytest.mark.parametrize("name", ["hugging_face", "legacy"])
 class TestResultsByThemselves:
     def test_are_written_as_json(self, name: str) -> None:
-        answer = protocol(name).write(Exchange(FIRST, [Request("a")]), [{"answer": "Zürich 🎉"}])
+        answer = protocol(name).write(
+            ParsedRequest(FIRST, [Request("a")]), [{"answer": "Zürich 🎉"}]
+        )
         assert (answer.status, answer.content_type) == (200, "application/json")
         assert "Zürich 🎉" in answer.body.decode()
 
     def test_never_are_what_is_not_json(self, name: str) -> None:
         with pytest.raises(ValueError):
-            protocol(name).write(Exchange(FIRST, [Request("a")]), [{"score": float("nan")}])
+            protocol(name).write(ParsedRequest(FIRST, [Request("a")]), [{"score": float("nan")}])
 
     def test_have_errors_of_a_list_in_their_places(self, name: str) -> None:
-        answer = protocol(name).write(Exchange(FIRST, LISTS), ["fine", MISTAKE])
+        answer = protocol(name).write(ParsedRequest(FIRST, LISTS), ["fine", MISTAKE])
         first, second = read_json(answer.body)
         assert (answer.status, first, second["code"]) == (200, "fine", 400)
 
     def test_are_an_error_where_all_are(self, name: str) -> None:
-        assert protocol(name).write(Exchange(FIRST, LISTS), [MISTAKE, MISTAKE]).status == 400
+        assert protocol(name).write(ParsedRequest(FIRST, LISTS), [MISTAKE, MISTAKE]).status == 400
 
 
 def test_the_describe_call_returns_the_model_info() -> None:
@@ -248,8 +250,8 @@ def test_a_body_is_parsed_once(
     model = replace(MODEL, generates=True, result_columns=columns, parameters=DEFAULTS)
     known = protocols.create(model)
     chosen = next(each for each in known if each.recognises(http_request))
-    exchange = chosen.parse(http_request)
+    parsed = chosen.parse(http_request)
     texts = [{"generated_text": "a", "details": DETAILS}]
-    assert chosen.write(exchange, [texts for _ in exchange.requests]).status == 200
+    assert chosen.write(parsed, [texts for _ in parsed.requests]).status == 200
     assert calls.pop("loads", 0) == json_texts
     assert set(calls.values()) <= {1}

@@ -43,12 +43,12 @@ def test_models_are_compared_by_the_class_of_each_pixel(tmp_path: Path, family: 
     model = Served(vision_families.write(tmp_path / "model", family), MODE).engine
     task: Any = model.task
     rows = [task.preprocess(image) for image in IMAGES]
-    for outputs in task.compared_outputs(model.model, rows):
+    for outputs in task.outputs_for_comparison(model.model, rows):
         (expected,) = task.image_processor.post_process_semantic_segmentation(as_batch(outputs))
-        scores = task.comparable(outputs)["logits"]
+        scores = task.decision_scores(outputs)["logits"]
         assert np.array_equal(scores.argmax(-1), expected.numpy()[::2, ::2])
         batch = {name: np.stack([each, each]) for name, each in outputs.items()}
-        assert np.array_equal(task.comparable(batch)["logits"][1], scores)
+        assert np.array_equal(task.decision_scores(batch)["logits"][1], scores)
 
 
 def test_a_subtask_of_other_models_is_refused(served: Callable[..., Served]) -> None:

@@ -45,11 +45,11 @@ def written(path: str, body: Any, outcomes: Sequence[Any], tokens: int = 0) -> H
     """Return the response to a body, from the outcomes of its requests and their tokens."""
     http_request = request_to(path, body)
     known = protocol_of(http_request)
-    exchange = known.parse(http_request)
-    for request in exchange.requests:
+    parsed = known.parse(http_request)
+    for request in parsed.requests:
         assert request.token_count is not None
         request.token_count.tokens = tokens
-    return known.write(exchange, outcomes)
+    return known.write(parsed, outcomes)
 
 
 @every_path

@@ -11,14 +11,14 @@ import torch
 from handlers.batching.packing import pack
 from handlers.batching.padding import Padding, pad
 from handlers.batching.rows import Row, TrialRows
-from handlers.checkpoints.text_reduction import ReducedModel, TextReduction, TextSlots
+from handlers.checkpoints.pooling_head import ModelWithPooling, PoolingHead, TextSlots
 from handlers.formats._packable import as_packable
 from tests import families
 
 LENGTHS = (3, 5, 1, 4)
 
 
-class Sum(TextReduction):
+class Sum(PoolingHead):
     """The sum over the tokens that a row does not mark."""
 
     writes = "sum"
@@ -30,7 +30,7 @@ class Sum(TextReduction):
         return slots.without(inputs["marks"]).sum(values)
 
 
-class Largest(TextReduction):
+class Largest(PoolingHead):
     """The largest logits of each text."""
 
     reads = "logits"
@@ -101,7 +101,7 @@ def test_marked_tokens_are_left_out_and_a_text_of_them_alone_is_zero() -> None:
 
 @pytest.mark.parametrize("family", ["bert", "modernbert", "qwen2", "qwen3"])
 def test_a_reduced_model_is_packed(family: str) -> None:
-    reduced = ReducedModel(families.module(family, "token_classification"), Largest()).eval()
+    reduced = ModelWithPooling(families.module(family, "token_classification"), Largest()).eval()
     rows = [Row({"input_ids": list(range(10, 10 + length))}) for length in (9, 4, 6, 9)]
     trial = TrialRows([rows], float("inf"))
     packable = as_packable(reduced, trial, Padding({}), ("largest",), ())

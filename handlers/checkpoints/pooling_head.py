@@ -3,7 +3,7 @@
 A reduction runs behind the model, in packed and in padded rows and in every exported graph, so that
 only its results leave the engine. A task names its own with `BaseTask.reduction`:
 
-    class Maximum(TextReduction):
+    class Maximum(PoolingHead):
         reads = "logits"
         writes = "weights"
 
@@ -123,7 +123,7 @@ class TextSlots:
         return torch.where(self.members.any(0)[:, None], values.flatten(0, 1), 0)
 
 
-class TextReduction(torch.nn.Module):
+class PoolingHead(torch.nn.Module):
     """What the outputs of a model for tokens become in its graph.
 
     Attributes:
@@ -152,7 +152,7 @@ class TextReduction(torch.nn.Module):
         """
 
 
-class ReducedModel(PreTrainedModel):
+class ModelWithPooling(PreTrainedModel):
     """A model with a reduction behind it.
 
     Args:
@@ -164,7 +164,7 @@ class ReducedModel(PreTrainedModel):
     _supports_sdpa = _supports_flash_attn = _supports_flex_attn = True
     _supports_attention_backend = True
 
-    def __init__(self, module: PreTrainedModel, reduction: TextReduction) -> None:
+    def __init__(self, module: PreTrainedModel, reduction: PoolingHead) -> None:
         super().__init__(module.config)
         self.module = module
         self.reduction = reduction.to(module.device)
