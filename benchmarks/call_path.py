@@ -40,6 +40,10 @@ CHAT_TEMPLATE = "{% for each in messages %}{{ each.role }}: {{ each.content }} {
 TEXT = "A fine film with a great cast."
 BATCHES = (1, 16)
 REPEATS = 300
+COLUMNS = (
+    ("files", "functions", "calls", "frames", "objects"),
+    ("handle_us", "forward_us", "rest_us"),
+)
 
 Row = tuple[dict[str, Any], dict[str, Any]]
 JSON = {"Content-Type": "application/json"}
@@ -69,6 +73,16 @@ class CallPath:
     def files(self) -> set[str]:
         """The files of the functions."""
         return {str(Path(code.co_filename).relative_to(HANDLERS)) for code in self.functions}
+
+    def counts(self) -> dict[str, int]:
+        """Return the numbers of files, functions, calls, frames and objects."""
+        return {
+            "files": len(self.files),
+            "functions": len(self.functions),
+            "calls": self.functions.total(),
+            "frames": self.frames,
+            "objects": self.objects.total(),
+        }
 
     def __str__(self) -> str:
         """Every function with its calls, by file, and the objects."""
@@ -137,6 +151,12 @@ class Worker:
             raise RuntimeError(f"The statuses are {statuses}: {answers}")
         return list(answers)
 
+    def call_path(self, row: Row) -> CallPath:
+        """Return what a request passes through, when it has been sent twice before."""
+        for _ in range(2):
+            self.handle([row])
+        return call_path(lambda: self.handle([row]))
+
     def cpu_seconds(self, row: Row, batch: int) -> tuple[float, float]:
         """Return the CPU time of a request in `handle`, and in the forward passes of the model.
 
@@ -188,38 +208,42 @@ def tiny_generator(folder: Path) -> Path:
     return folder
 
 
+class Workers:
+    """Workers of a classifier and of a model that writes chats, both tiny.
+
+    Args:
+        folder: where the models are written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        classifier = {"mode": "sequence_classification", "captum_explanation": True}
+        self.classifier = Worker(bert_base(folder / "classifier", tiny=True), classifier)
+        self.generator = Worker(tiny_generator(folder / "generator"), {"mode": "text_generation"})
+
+    def call_paths(self) -> dict[str, CallPath]:
+        """Return what a prediction, an explanation and a chat completion pass through."""
+        return {
+            "classification": self.classifier.call_path(CLASSIFICATION),
+            "explanation": self.classifier.call_path(EXPLANATION),
+            "chat completion": self.generator.call_path(CHAT),
+        }
+
+
 def main(
     names: Annotated[bool, typer.Option(help="Print every function.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Count files, functions, calls, frames and objects of a prediction, an explanation, a chat."""
     torch.set_num_threads(1)
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str, int]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        classifier = Worker(
-            bert_base(Path(folder) / "classifier", tiny=True),
-            {"mode": "sequence_classification", "captum_explanation": True},
-        )
-        generator = Worker(tiny_generator(Path(folder) / "generator"), {"mode": "text_generation"})
-        for name, worker, row in (
-            ("classification", classifier, CLASSIFICATION),
-            ("explanation", classifier, EXPLANATION),
-            ("chat completion", generator, CHAT),
-        ):
-            for _ in range(2):
-                worker.handle([row])
-            path = call_path(lambda worker=worker, row=row: worker.handle([row]))  # type: ignore[misc]
-            found[name] = {
-                "files": len(path.files),
-                "functions": len(path.functions),
-                "calls": path.functions.total(),
-                "frames": path.frames,
-                "objects": path.objects.total(),
-            }
+        workers = Workers(Path(folder))
+        for name, path in workers.call_paths().items():
+            found[name] = path.counts()
             if names:
                 print(f"{name}\n{path}\n")
         for batch in BATCHES:
-            whole, forward = classifier.cpu_seconds(CLASSIFICATION, batch)
+            whole, forward = workers.classifier.cpu_seconds(CLASSIFICATION, batch)
             found[f"classification, CPU in batches of {batch}"] = {
                 "handle_us": round(1e6 * whole),
                 "forward_us": round(1e6 * forward),
@@ -228,10 +252,7 @@ def main(
     if as_json:
         print(json.dumps(found, indent=2))
         return
-    for columns in (
-        ("files", "functions", "calls", "frames", "objects"),
-        ("handle_us", "forward_us", "rest_us"),
-    ):
+    for columns in COLUMNS:
         table = Table("", *columns)
         for name, figures in found.items():
             if columns[0] in figures:
