@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import subprocess
-from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -23,5 +23,7 @@ ray.shutdown()
 
 
 @pytest.mark.ray
-def test_ray_is_started_in_a_folder_on_the_loopback_interface(tmp_path: Path) -> None:
-    subprocess.run([RAY_PYTHON, "-c", CHECK, str(tmp_path)], cwd=ROOT, check=True)
+def test_ray_is_started_in_a_folder_on_the_loopback_interface() -> None:
+    # The path of a socket has at most 107 bytes, which that of `tmp_path` takes most of.
+    with TemporaryDirectory(prefix="ray-") as folder:
+        subprocess.run([RAY_PYTHON, "-c", CHECK, folder], cwd=ROOT, check=True)
