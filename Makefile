@@ -242,7 +242,7 @@ durations: $(TESTED)
 	$(RUN) -m tests.durations build/durations.xml
 
 test-vllm: $(TEST_READY) $(VLLM)/.ready
-	$(RUN) -m pytest -m vllm tests/handlers/formats tests/e2e
+	$(RUN) -m pytest -m vllm tests/handlers tests/e2e
 
 test-soak: $(TEST_READY) models wrk
 	$(RUN) -m pytest -m soak tests/benchmarks

@@ -48,7 +48,7 @@ def test_threads_that_truncate_differently_do_not_meet(tokenizer: Any) -> None:
         assert list(threads.map(lengths, limits)) == [{limit} for limit in limits]
 
 
-@pytest.mark.parametrize("family", ["Bert", "Roberta"])
+@pytest.mark.parametrize("family", ["Bert", pytest.param("Roberta", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("truncated", ["both", 0, 1])
 def test_a_pair_without_excess_is_truncated_to_the_same_tokens(
     checkpoint: Callable[..., Path], family: str, truncated: Any

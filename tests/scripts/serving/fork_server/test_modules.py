@@ -33,7 +33,7 @@ print(gc.get_freeze_count() > 0)
 """
 
 
-@pytest.fixture(scope="module", params=["1", "3"])
+@pytest.fixture(scope="module", params=[pytest.param("1", marks=pytest.mark.nightly), "3"])
 def server(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Running]:
