@@ -149,7 +149,7 @@ class Steps(ABC):
         # Reading texts that are too large to be computed leaves time to compute the others.
         self._reading_deadline = deadline.share(2)
         # How long after the deadline results are still written.
-        self._allowed_overrun = FINISHING_SHARE * deadline.seconds
+        self._allowed_overrun = 0.0
         # For each HTTP request: the rows that are certain before they are encoded, those that are
         # encoded, and the numbers in its results. `exceeded` are those with too many.
         self._certain, self._rows = Counter[int](), Counter[int]()
@@ -227,8 +227,8 @@ class Steps(ABC):
         # Masks of a large image take seconds. What was computed while the deadline passed has a
         # little more time.
         overrun = self._deadline.overrun
-        if 0 < overrun < math.inf:
-            self._allowed_overrun = overrun + FINISHING_SHARE * self._deadline.seconds
+        late = overrun if 0 < overrun < math.inf else 0.0
+        self._allowed_overrun = late + FINISHING_SHARE * self._deadline.seconds
         return errors
 
     def _take_rows(self, state: RequestState, rows: Sequence[Any]) -> RequestError | None:
