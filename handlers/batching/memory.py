@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -27,7 +28,7 @@ def memory_errors() -> Iterator[None]:
         raise
 
 
-def as_request_error(error: Exception) -> RequestError:
+def error_of_rows(error: Exception) -> RequestError:
     """Return the error of rows that did not run, without the frames that keep tensors.
 
     Raises:
@@ -40,16 +41,18 @@ def as_request_error(error: Exception) -> RequestError:
     raise error
 
 
-def halves_for(error: RequestError, group: list[Item]) -> list[list[Item]]:
-    """Return the halves of a group that memory does not suffice for; none for other errors.
+def runs_in_halves(error: RequestError, group: list[Item], waiting: deque[list[Item]]) -> bool:
+    """Return whether the halves of a group run next, as memory does not suffice for all of it.
 
     Call it after the `except` clause, where the error keeps tensors no more.
     """
     if not isinstance(error, OutOfMemory):
-        return []
+        return False
     _free_memory()
     middle = len(group) // 2
-    return [group[:middle], group[middle:]] if middle else []
+    if middle:
+        waiting.extendleft([group[middle:], group[:middle]])
+    return bool(middle)
 
 
 def _free_memory() -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from handlers.batching.memory import as_request_error, halves_for
+from handlers.batching.memory import error_of_rows, runs_in_halves
 from handlers.batching.padding import Batch, Padding, to_numpy
 from handlers.batching.rows import Keep, Outputs, Row, RowOutcome, keep_all
 from handlers.telemetry.meter import Meter
@@ -205,12 +205,11 @@ def run_packed(
         try:
             outputs = unpack(forward(packed), packed, texts, per_token)
         except Exception as error:  # noqa: BLE001 - errors of libraries are raised again
-            failure = as_request_error(error)
+            failure = error_of_rows(error)
         if failure:
-            halves = halves_for(failure, rows)
-            waiting.extendleft(reversed(halves))
-            for text in packed.texts if not halves else ():
-                results[text.index] = failure
+            if not runs_in_halves(failure, rows, waiting):
+                for text in packed.texts:
+                    results[text.index] = failure
             continue
         for text, found in zip(packed.texts, outputs, strict=True):
             results[text.index] = keep(texts[text.index], found)

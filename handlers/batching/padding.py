@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from handlers.batching.memory import as_request_error, halves_for
+from handlers.batching.memory import error_of_rows, runs_in_halves
 from handlers.batching.rows import Keep, Outputs, Row, RowOutcome, keep_all
 from handlers.telemetry.meter import Meter
 
@@ -161,12 +161,11 @@ def run(
         try:
             outputs = without_padding(forward(batch), members, padding.side, per_token)
         except Exception as error:  # noqa: BLE001 - errors of libraries are raised again
-            failure = as_request_error(error)
+            failure = error_of_rows(error)
         if failure:
-            halves = halves_for(failure, group)
-            waiting.extendleft(reversed(halves))
-            for index in group if not halves else ():
-                results[index] = failure
+            if not runs_in_halves(failure, group, waiting):
+                for index in group:
+                    results[index] = failure
             continue
         for index, found in zip(group, outputs, strict=True):
             results[index] = keep(rows[index], found)

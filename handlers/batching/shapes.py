@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from handlers.batching.memory import as_request_error, halves_for
+from handlers.batching.memory import error_of_rows, runs_in_halves
 from handlers.batching.padding import Batch, to_numpy
 from handlers.batching.rows import BaseRow, Keep, RowOutcome, keep_all
 from handlers.telemetry.meter import Meter
@@ -86,12 +86,11 @@ def run_by_shape(
             outputs = forward(collate([rows[index] for index in group]))
             arrays = {name: to_numpy(tensor) for name, tensor in outputs.items()}
         except Exception as error:  # noqa: BLE001 - errors of libraries are raised again
-            failure = as_request_error(error)
+            failure = error_of_rows(error)
         if failure:
-            halves = halves_for(failure, group)
-            waiting.extendleft(reversed(halves))
-            for index in group if not halves else ():
-                results[index] = failure
+            if not runs_in_halves(failure, group, waiting):
+                for index in group:
+                    results[index] = failure
             continue
         for place, index in enumerate(group):
             found = {name: array[place] for name, array in arrays.items()}
