@@ -22,9 +22,9 @@ from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.engine import Engine
 from handlers.errors import KitError, RequestError
 from handlers.runtime.threads import set_num_threads
-from handlers.schemas.request import Request
 from handlers.telemetry.log_levels import silence_libraries
 from handlers.telemetry.meter import Meter
+from handlers.types.request import Request
 from scripts.paths import ROOT
 from scripts.serving.openmp import openmp_environment
 from scripts.serving.server_command import DROPPED, OFFLINE

@@ -27,8 +27,8 @@ from handlers.batching.rows import Outputs
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.export.parity_report import ParityReport, compare_outputs
-from handlers.schemas.request import Request
 from handlers.telemetry.meter import Meter
+from handlers.types.request import Request
 from scripts.archives.formats import ARCHIVE_FORMATS
 from scripts.archives.packing import pack
 from scripts.paths import BUILD, ROOT

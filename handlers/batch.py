@@ -26,10 +26,10 @@ from handlers.explainers.targets.base import BaseExplanationTarget
 from handlers.runtime.deadline import Deadline
 from handlers.runtime.model import Model
 from handlers.runtime.request_state import RequestState
-from handlers.schemas.explanation_parameters import split_parameters
-from handlers.schemas.request import Request
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter
+from handlers.types.parameters import split_parameters
+from handlers.types.request import Request
 
 # The deadline is checked before each of these; an ordinary batch has less and stays together.
 CHUNK_CHARACTERS = 1_000_000

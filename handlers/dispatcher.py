@@ -18,9 +18,8 @@ from handlers.http.response import HttpResponse
 from handlers.http.streams import streaming_started
 from handlers.protocols.base import BaseProtocol, ParsedRequest, result_or_error_body
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
-from handlers.schemas.operation import Operation
-from handlers.schemas.request import Request
 from handlers.telemetry.meter import Meter
+from handlers.types.request import Operation, Request
 
 # Sentences quote little of a request; this holds for those of libraries and of checkpoints, too.
 MAX_SENTENCE = 1_000

@@ -37,14 +37,13 @@ from handlers.runtime.model import Model, OneThread
 from handlers.runtime.paced import Paced
 from handlers.runtime.ranks import world_size
 from handlers.runtime.request_state import RequestState
-from handlers.schemas.json_schema import json_schema, parameter_schemas
-from handlers.schemas.model_info import ModelInfo
-from handlers.schemas.request import Request
-from handlers.schemas.tokenized_text import TokenizedText
 from handlers.tasks._tokenization import detokenize_request, tokenize_request
 from handlers.tasks._warmup import warm_up
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter
+from handlers.types.model_info import ModelInfo
+from handlers.types.parameters import json_schema, parameter_schemas
+from handlers.types.request import Request, TokenizedText
 
 Result = TypeVar("Result")
 Outcome = Any | RequestError

@@ -34,14 +34,14 @@ from handlers.generation.parameter_spec import specs_of
 from handlers.generation.parameters import GenerationParameters
 from handlers.protocols import text_generation_inference
 from handlers.protocols.keys import EMPTY, Key, KeyTable
-from handlers.schemas.explanation_parameters import (
+from handlers.types.parameters import (
+    ANY,
     ExplanationParameters,
     ImageExplanationParameters,
+    Parameters,
     TextExplanationParameters,
+    parameter_schemas,
 )
-from handlers.schemas.json_schema import parameter_schemas
-from handlers.schemas.parameters import Parameters
-from handlers.schemas.pipeline_names import ANY
 from scripts.openapi import all_routes
 from scripts.paths import ROOT
 

@@ -15,7 +15,7 @@ def main() -> None:
     archives = json.load(sys.stdin)
     sys.path.insert(0, archives[0][0])
     engines = importlib.import_module("handlers.engine")
-    requests = importlib.import_module("handlers.schemas.request")
+    requests = importlib.import_module("handlers.types.request")
 
     answers = []
     for folder, contents in archives:

@@ -9,7 +9,7 @@ from typing import Any
 
 from handlers.engine import Engine
 from handlers.runtime.deadline import Deadline
-from handlers.schemas.request import Request
+from handlers.types.request import Request
 
 # Seconds until a test fails that waits for something that never happens.
 LONG = 60.0

@@ -16,8 +16,8 @@ from handlers.config.model_config import ModelConfig
 from handlers.dispatcher import Dispatcher
 from handlers.engine import Engine
 from handlers.http.request import HttpRequest
-from handlers.schemas.request import TextStream
 from handlers.telemetry.meter import Meter
+from handlers.types.request import TextStream
 from tests.modes import cases
 
 Reply = tuple[int, Any]

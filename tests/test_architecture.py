@@ -25,7 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("checkpoints",),
     ("http",),
     ("runtime",),
-    ("schemas",),
+    ("types",),
     ("batching",),
     ("media",),
     ("config",),

@@ -32,7 +32,7 @@ import json, sys
 from pathlib import Path
 from handlers.engine import Engine
 from handlers.config.model_config import ModelConfig
-from handlers.schemas.request import Request
+from handlers.types.request import Request
 from demo_models import make
 
 folder = Path(sys.argv[1]) / "next_sentence_prediction"

@@ -36,7 +36,7 @@ from handlers.compat.captum import (
 from handlers.explainers._tokens import ExplainedTextModel
 from handlers.explainers._vectors import TokenVectors
 from handlers.generation.randomness import seeded
-from handlers.schemas.explanation_parameters import ExplanationParameters
+from handlers.types.parameters import ExplanationParameters
 
 Values = npt.NDArray[np.float64]
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 
-from handlers.schemas.explanation_parameters import BaselineImage
+from handlers.types.parameters import BaselineImage
 
 Array = npt.NDArray[Any]
 

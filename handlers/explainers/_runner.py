@@ -23,7 +23,7 @@ from handlers.explainers._time_shares import TimeShares, weights_of
 from handlers.explainers.base import AnyTarget, BaseExplainer, ExplainedModel
 from handlers.runtime.deadline import Deadline, DeadlineExceeded
 from handlers.runtime.request_state import RequestState
-from handlers.schemas.explanation_parameters import ExplanationParameters
+from handlers.types.parameters import ExplanationParameters
 
 NOT_CONVERGED = (
     "The attributions do not sum to the difference that they explain within 5%; set a larger "

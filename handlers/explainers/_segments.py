@@ -9,7 +9,7 @@ from itertools import groupby
 from tokenizers import Encoding
 
 from handlers.batching.tokenization import Window
-from handlers.schemas.explanation_parameters import Granularity
+from handlers.types.parameters import Granularity
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from handlers.batching.tokenization import Window
 from handlers.errors import BadRequest
 from handlers.explainers._attribution import AttributionTarget, Comparison, unit_vector
 from handlers.explainers._segments import segment_tokens
-from handlers.schemas.explanation_parameters import Granularity
+from handlers.types.parameters import Granularity
 
 Vector = npt.NDArray[np.float32]
 

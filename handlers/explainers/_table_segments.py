@@ -12,8 +12,8 @@ from transformers import PreTrainedTokenizerBase
 from handlers.batching.rows import Row
 from handlers.batching.tokenization import Window, tokenize
 from handlers.explainers._segments import Segment, segment_tokens
-from handlers.schemas.explanation_parameters import Granularity
 from handlers.tasks._tables import PREVIOUS, Table
+from handlers.types.parameters import Granularity
 
 # Row and column; no row for the name of a column, and None for a token of the question.
 Coordinates = tuple[int | None, int] | None

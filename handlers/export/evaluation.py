@@ -12,8 +12,8 @@ from handlers.errors import RequestError, WrongCheckpoint, WrongConfig, attempt
 from handlers.export.parity_report import ParityReport, compare_outputs
 from handlers.export.vector_agreement import compare_vectors
 from handlers.runtime.model import Model
-from handlers.schemas.request import Request, place_of
 from handlers.tasks.base import BaseTask
+from handlers.types.request import Request, place_of
 
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")

@@ -29,9 +29,9 @@ from handlers.export.manifest import ExportManifest
 from handlers.export.parity_report import ParityReport
 from handlers.export.text_agreement import compare_texts
 from handlers.runtime.model import Model
-from handlers.schemas.request import Request
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.log_levels import silence_exporters
+from handlers.types.request import Request
 
 logger = logging.getLogger(__name__)
 

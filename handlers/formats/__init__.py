@@ -16,7 +16,7 @@ from handlers.errors import ConfigError, WrongConfig, summarize
 from handlers.formats._auto import FILE as CHOICE_FILE
 from handlers.formats._auto import Choice, fastest, replacement, without_export
 from handlers.formats._compatibility import check_compatibility
-from handlers.schemas.request import Request
+from handlers.types.request import Request
 
 if TYPE_CHECKING:
     from handlers.checkpoints.model_spec import ModelSpec

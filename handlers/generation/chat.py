@@ -31,9 +31,9 @@ from handlers.generation.tool_messages import (
     to_json,
     with_text_arguments,
 )
-from handlers.schemas.request import MAX_MESSAGES
-from handlers.schemas.structured_output import Tool
-from handlers.schemas.text_checks import check_setting, check_text, json_type
+from handlers.types.request import MAX_MESSAGES
+from handlers.types.structured_output import Tool
+from handlers.types.text_checks import check_setting, check_text, json_type
 
 MAX_ROLE = 64
 # OpenAI's name for the instructions of a developer, which newer models know.

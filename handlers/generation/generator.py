@@ -57,8 +57,8 @@ from handlers.generation.tool_calls import ToolSyntax
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.runtime.model import Model
 from handlers.runtime.ranks import agree
-from handlers.schemas.request import TextStream
 from handlers.telemetry.meter import Meter
+from handlers.types.request import TextStream
 
 Ids = npt.NDArray[np.int64]
 # In no vocabulary. Where a config names no end token, `generate` takes the checkpoint's.

@@ -39,8 +39,8 @@ from handlers.errors import (
 from handlers.generation.compile_cache import CompileCache, TooBusyToCompile
 from handlers.generation.json_schemas import Schema, closed, constraints_in, relaxed
 from handlers.runtime.ranks import broadcast_from_rank0
-from handlers.schemas.structured_output import MAX_SCHEMA_DEPTH, Grammar, is_too_deep
-from handlers.schemas.text_checks import check_setting, json_type
+from handlers.types.structured_output import MAX_SCHEMA_DEPTH, Grammar, is_too_deep
+from handlers.types.text_checks import check_setting, json_type
 
 Mask = npt.NDArray[np.bool_]
 

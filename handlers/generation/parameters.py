@@ -24,9 +24,8 @@ from handlers.generation.parameter_spec import (
     specs_of,
 )
 from handlers.generation.template_options import TemplateOptions
-from handlers.schemas.parameters import Parameters
-from handlers.schemas.pipeline_names import ANY, PipelineNames
-from handlers.schemas.structured_output import GrammarSpec, NamedTool, Tool, ToolChoice, Tools
+from handlers.types.parameters import ANY, Parameters, PipelineNames
+from handlers.types.structured_output import GrammarSpec, NamedTool, Tool, ToolChoice, Tools
 
 Probability = Annotated[float, Field(gt=0, le=1)]
 Few = Annotated[int, Field(ge=1, le=32)]

@@ -24,7 +24,7 @@ from handlers.generation.sampling import BatchRows
 from handlers.generation.tool_calls import ToolSyntax
 from handlers.runtime.deadline import Deadline
 from handlers.runtime.ranks import agree, world_size
-from handlers.schemas.request import GeneratedToken, TextStream
+from handlers.types.request import GeneratedToken, TextStream
 
 FinishReason = Literal["length", "eos_token", "stop_sequence"]
 # Under torchrun asking for the time is a message to every process, and steps are short.

@@ -18,7 +18,7 @@ from handlers.generation.grammar import (
 from handlers.generation.json_schemas import Schema, relaxed
 from handlers.generation.structural_tag import Format, matching
 from handlers.generation.tool_calls import ToolUse
-from handlers.schemas.structured_output import Grammar
+from handlers.types.structured_output import Grammar
 
 Relax = Callable[[Sequence[Schema]], Sequence[Schema]]
 

@@ -31,7 +31,7 @@ from handlers.generation.structural_tag import (
     tags,
     text_until,
 )
-from handlers.schemas.structured_output import Tool
+from handlers.types.structured_output import Tool
 
 # Returns the Lark expression of a text, which may be a special token.
 Spell = Callable[[str], str]

@@ -14,8 +14,8 @@ from typing_extensions import TypedDict
 
 from handlers.errors import BadRequest
 from handlers.generation.tool_calls import HERMES, ToolCall, ToolSyntax
-from handlers.schemas.structured_output import MAX_TOOLS, Tool
-from handlers.schemas.text_checks import check_setting
+from handlers.types.structured_output import MAX_TOOLS, Tool
+from handlers.types.text_checks import check_setting
 
 Turn = dict[str, Any]
 

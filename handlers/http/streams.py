@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
-from handlers.schemas.request import GeneratedToken, Request, StepStream, TextStream
+from handlers.types.request import GeneratedToken, Request, StepStream, TextStream
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from handlers.protocols.base import BaseProtocol
-from handlers.schemas.model_info import ModelInfo
+from handlers.types.model_info import ModelInfo
 
 # The first protocol that recognises a request parses it. Those that decide by a path or a content
 # type come before those that read the body. Vertex AI and SageMaker have routes of their own for

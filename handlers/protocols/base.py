@@ -14,9 +14,8 @@ from handlers.errors import BadRequest, RequestError, RequestTooLarge, Unprocess
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
 from handlers.protocols.routes import Route
-from handlers.schemas.model_info import Ability, ModelInfo
-from handlers.schemas.operation import Operation
-from handlers.schemas.request import Request
+from handlers.types.model_info import Ability, ModelInfo
+from handlers.types.request import Operation, Request
 
 # Errors whose cause is in their item.
 ITEM_ERRORS = (BadRequest, RequestTooLarge, Unprocessable)

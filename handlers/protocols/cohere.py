@@ -41,11 +41,11 @@ from handlers.protocols.base import (
 from handlers.protocols.keys import KeyTable, ignored, refused
 from handlers.protocols.openai.types import InputUsage
 from handlers.protocols.routes import Route
-from handlers.schemas.embedding_types import in_base64, quantized
-from handlers.schemas.model_info import ModelInfo
-from handlers.schemas.parameters import WholeNumbers, parse_body
-from handlers.schemas.request import Request, TokenCount
-from handlers.schemas.text_checks import json_type
+from handlers.types.embeddings import in_base64, quantized
+from handlers.types.model_info import ModelInfo
+from handlers.types.parameters import WholeNumbers, parse_body
+from handlers.types.request import Request, TokenCount
+from handlers.types.text_checks import json_type
 
 EMBED, RERANK = "embed", "rerank"
 # vLLM's word for as many tokens as the model takes.

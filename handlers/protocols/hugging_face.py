@@ -60,8 +60,8 @@ from handlers.protocols.items import (
     read_target,
 )
 from handlers.protocols.result_formats import format_results, preferred_file, preferred_type
-from handlers.schemas.model_info import Columns, ModelInfo
-from handlers.schemas.request import GeneratedToken, Request, TextToken
+from handlers.types.model_info import Columns, ModelInfo
+from handlers.types.request import GeneratedToken, Request, TextToken
 
 # The details that a stream has in its events.
 OF_TOKENS = {"prefill", "tokens", "top_tokens"}

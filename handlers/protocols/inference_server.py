@@ -25,11 +25,9 @@ from handlers.protocols.base import ParsedRequest, check_not_explained, is_chat
 from handlers.protocols.items import check_keys
 from handlers.protocols.keys import KeyTable, honoured, ignored, refused
 from handlers.protocols.routes import Route
-from handlers.schemas.model_info import ModelInfo
-from handlers.schemas.operation import Operation
-from handlers.schemas.request import Request
-from handlers.schemas.text_checks import json_type
-from handlers.schemas.tokenized_text import TokenizedText
+from handlers.types.model_info import ModelInfo
+from handlers.types.request import Operation, Request, TokenizedText
+from handlers.types.text_checks import json_type
 
 TOKENIZE, HEALTH = "tokenize", "health"
 TOKENIZE_KEYS = KeyTable(

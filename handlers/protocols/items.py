@@ -24,9 +24,9 @@ from handlers.config.choices import suggest
 from handlers.config.quoting import enumerate_names, quote
 from handlers.errors import BadRequest
 from handlers.protocols.base import is_chat, is_pair
-from handlers.schemas.model_info import FILE_TYPES, SINGLE_VALUES, TEXT_COLUMN, Columns
-from handlers.schemas.parameters import check_size
-from handlers.schemas.text_checks import json_type
+from handlers.types.model_info import FILE_TYPES, SINGLE_VALUES, TEXT_COLUMN, Columns
+from handlers.types.parameters import check_size
+from handlers.types.text_checks import json_type
 
 INPUT_KEYS = ("inputs", "data", "prompt", "messages", "features")
 # Keys of bodies that have no key for the inputs as a whole.

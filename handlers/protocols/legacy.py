@@ -14,9 +14,9 @@ from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.protocols.base import BaseProtocol, ParsedRequest
 from handlers.protocols.items import forms_of, read_item
-from handlers.schemas.model_info import ModelInfo
-from handlers.schemas.request import Request
-from handlers.schemas.text_checks import json_type
+from handlers.types.model_info import ModelInfo
+from handlers.types.request import Request
+from handlers.types.text_checks import json_type
 
 TEXT = "text/plain; charset=utf-8"
 

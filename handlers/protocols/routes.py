@@ -9,7 +9,7 @@ from typing import Any
 from handlers.http.response import JSON
 from handlers.http.streams import Stream
 from handlers.protocols.keys import KeyTable
-from handlers.schemas.model_info import Ability
+from handlers.types.model_info import Ability
 
 # Bodies by name, from the sample request of a mode.
 Examples = Callable[[Mapping[str, Any]], Mapping[str, Any]]

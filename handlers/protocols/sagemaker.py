@@ -26,8 +26,8 @@ from handlers.http.response import JSON, HttpResponse
 from handlers.protocols.base import BaseProtocol, ParsedRequest
 from handlers.protocols.items import from_columns, read_item, read_stream
 from handlers.protocols.result_formats import CSV, LINES_TYPES, format_results, preferred_type
-from handlers.schemas.model_info import Columns
-from handlers.schemas.request import Request
+from handlers.types.model_info import Columns
+from handlers.types.request import Request
 
 # Other names that a header line may have for a text.
 COLUMN_ALIASES = {"inputs": "text", "prompt": "text"}

@@ -34,10 +34,9 @@ from handlers.protocols.inference_server import InferenceServer, ServedInfo, Wri
 from handlers.protocols.items import check_keys, read_parameters
 from handlers.protocols.keys import KeyTable
 from handlers.protocols.routes import Examples, Route
-from handlers.schemas.model_info import Ability, ModelInfo
-from handlers.schemas.operation import Operation
-from handlers.schemas.request import Request, TokenIds
-from handlers.schemas.text_checks import json_type
+from handlers.types.model_info import Ability, ModelInfo
+from handlers.types.request import Operation, Request, TokenIds
+from handlers.types.text_checks import json_type
 
 # Inputs of examples.
 IDS = [5, 6, 7]

@@ -30,9 +30,9 @@ from handlers.protocols.inference_server import InferenceServer, read_object
 from handlers.protocols.items import read_parameters
 from handlers.protocols.keys import KeyTable, honoured, ignored, refused
 from handlers.protocols.routes import Route
-from handlers.schemas.model_info import ModelInfo
-from handlers.schemas.request import Request, TextToken
-from handlers.schemas.text_checks import json_type
+from handlers.types.model_info import ModelInfo
+from handlers.types.request import Request, TextToken
+from handlers.types.text_checks import json_type
 
 BODY = KeyTable({**honoured("inputs", "parameters"), **ignored("options", "stream")})
 SPECS = {name: spec for name, spec in specs_of(GenerationParameters).items() if spec.tgi}

@@ -23,10 +23,8 @@ from handlers.http.request import HttpRequest
 from handlers.protocols.base import BaseProtocol, ParsedRequest, check_count, check_not_explained
 from handlers.protocols.keys import Key, KeyTable, ignored, refused
 from handlers.protocols.routes import Route
-from handlers.schemas.operation import Operation
-from handlers.schemas.parameters import parse_body
-from handlers.schemas.request import MAX_MESSAGES, Request, TokenIds
-from handlers.schemas.tokenized_text import TokenizedText
+from handlers.types.parameters import parse_body
+from handlers.types.request import MAX_MESSAGES, Operation, Request, TokenIds, TokenizedText
 
 TOKENIZE: Literal["tokenize"] = "tokenize"
 DETOKENIZE: Literal["detokenize"] = "detokenize"

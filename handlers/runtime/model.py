@@ -20,7 +20,7 @@ from handlers.config.handler_section import Compile
 from handlers.runtime.assistant import Assistant
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.runtime.load_trials import TrialResults
-from handlers.schemas.model_info import GenerationInfo
+from handlers.types.model_info import GenerationInfo
 
 Result = TypeVar("Result")
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from handlers.batching.rows import Outputs
 from handlers.errors import RequestError
-from handlers.schemas.explanation_parameters import ExplanationParameters
-from handlers.schemas.request import Request
+from handlers.types.parameters import ExplanationParameters
+from handlers.types.request import Request
 
 DEFAULT_SETTINGS = ExplanationParameters()
 

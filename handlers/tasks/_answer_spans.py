@@ -14,8 +14,8 @@ from transformers import BatchEncoding, PreTrainedTokenizerBase
 from handlers.batching.rows import Outputs
 from handlers.batching.tokenization import Window, split_windows, window
 from handlers.errors import TextTooLong
-from handlers.schemas.parameters import Parameters
 from handlers.tasks._activations import softmax
+from handlers.types.parameters import Parameters
 
 MAX_ANSWERS = 1000
 MIN_CONTEXT_TOKENS = 8

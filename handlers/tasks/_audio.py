@@ -16,8 +16,8 @@ from handlers.errors import RequestTooLarge, Unprocessable, summarize
 from handlers.media.audio import AUDIO, INSTALL, PACKAGES, Samples, read_audio
 from handlers.runtime.imports import require_package
 from handlers.runtime.model import Model
-from handlers.schemas.model_info import AUDIO_COLUMN
 from handlers.tasks._media import MediaQuery, MediaTask
+from handlers.types.model_info import AUDIO_COLUMN
 
 # A minute at 16 kHz.
 DEFAULT_BATCH_SAMPLES = 960_000

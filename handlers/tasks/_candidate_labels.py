@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from pydantic import AliasChoices, Field
 
 from handlers.errors import BadRequest, RequestTooLarge
-from handlers.schemas.parameters import Parameters
-from handlers.schemas.text_checks import check_text
+from handlers.types.parameters import Parameters
+from handlers.types.text_checks import check_text
 
 LABEL_KEYS = ("candidate_labels", "candidateLabels")
 MAX_LABELS = 1_000

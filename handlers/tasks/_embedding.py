@@ -22,10 +22,9 @@ from handlers.checkpoints.sentence_transformers import OUTPUT, PROMPT_MASK, Sent
 from handlers.config.handler_section import HandlerSection
 from handlers.config.quoting import enumerate_names, quote
 from handlers.errors import BadRequest, RequestError, TextTooLong, attempt
-from handlers.schemas.request import TokenIds
-from handlers.schemas.text_checks import check_text
-from handlers.schemas.truncation import TruncationParameters
-from handlers.tasks._text import TextTask
+from handlers.tasks._text import TextTask, TruncationParameters
+from handlers.types.request import TokenIds
+from handlers.types.text_checks import check_text
 
 QueryT = TypeVar("QueryT")
 Vector = npt.NDArray[np.float32]

@@ -26,9 +26,9 @@ from handlers.generation.parameters import SamplingParameters
 from handlers.generation.stopping import GenerationState
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.runtime.model import Model
-from handlers.schemas.request import TextToken
 from handlers.tasks._text import TextTask
 from handlers.telemetry.meter import Meter
+from handlers.types.request import TextToken
 
 QueryT = TypeVar("QueryT")
 

@@ -24,9 +24,9 @@ from handlers.errors import (
 )
 from handlers.media.images import IMAGE, read_image
 from handlers.runtime.model import Model
-from handlers.schemas.model_info import IMAGE_COLUMN, Columns
 from handlers.tasks._media import MediaQuery, MediaTask
 from handlers.tasks._preprocessing import PIXELS, Preprocessor
+from handlers.types.model_info import IMAGE_COLUMN, Columns
 
 # 32 images of the size that most models read.
 DEFAULT_BATCH_PIXELS = 32 * 224 * 224

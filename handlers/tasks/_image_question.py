@@ -16,11 +16,11 @@ from handlers.config.model_config import ModelConfig
 from handlers.config.quoting import quote
 from handlers.errors import BadRequest
 from handlers.runtime.model import Model
-from handlers.schemas.model_info import Columns, Limits
-from handlers.schemas.request import Request
-from handlers.schemas.text_checks import check_text, json_type
 from handlers.tasks._image import SAMPLE_INPUTS, ImageRow, ImageTask
 from handlers.tasks._media import MediaQuery
+from handlers.types.model_info import Columns, Limits
+from handlers.types.request import Request
+from handlers.types.text_checks import check_text, json_type
 
 FORM = '{"image": …, "question": …}'
 QUESTION = "What is it?"

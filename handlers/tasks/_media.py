@@ -21,10 +21,10 @@ from handlers.media.files import MediaFiles, MediaType
 from handlers.media.remote import RemoteFile
 from handlers.runtime.deadline import NO_DEADLINE, Deadline, before
 from handlers.runtime.model import Model
-from handlers.schemas.model_info import Limits
-from handlers.schemas.request import Request
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter
+from handlers.types.model_info import Limits
+from handlers.types.request import Request
 
 # Reading a file costs as much as encoding so many characters: 16 files are read between two looks
 # at the time limit.

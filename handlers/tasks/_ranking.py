@@ -9,9 +9,8 @@ import numpy as np
 from pydantic import AliasChoices, Field, PositiveInt
 from typing_extensions import TypedDict
 
-from handlers.schemas.parameters import Parameters
-from handlers.schemas.pipeline_names import ANY, PipelineNames
-from handlers.schemas.text_checks import check_list, check_text
+from handlers.types.parameters import ANY, Parameters, PipelineNames
+from handlers.types.text_checks import check_list, check_text
 
 LISTS = ("texts", "documents")
 

@@ -17,7 +17,7 @@ from transformers import TapasTokenizer
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import BadRequest, RequestTooLarge, WrongCheckpoint, summarize
 from handlers.runtime.imports import require_package
-from handlers.schemas.text_checks import json_type, parse_json
+from handlers.types.text_checks import json_type, parse_json
 
 INSTALL = "pip install 'pandas<3'"
 # The tokenizer of tables is written in Python. It reads the whole table for each question, and

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
+from pydantic import BeforeValidator
 from transformers import BatchEncoding
 
 from handlers.batching.packing import TILE, WIDTHS, run_packed
@@ -27,15 +28,26 @@ from handlers.config.model_config import ModelConfig
 from handlers.errors import RequestError, WrongConfig, attempt
 from handlers.runtime.deadline import NO_DEADLINE, Deadline, before
 from handlers.runtime.model import Model
-from handlers.schemas.model_info import Limits
 from handlers.tasks._batching_trial import BatchingTrial
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter
+from handlers.types.model_info import Limits
+from handlers.types.parameters import Parameters, in_lower_case
 
 QueryT = TypeVar("QueryT")
 RowT = TypeVar("RowT", bound=Row)
 
 DEFAULT_LENGTHS = (16, 48)
+
+
+class TruncationParameters(Parameters):
+    """Whether a text that is too long is cut, and at which end."""
+
+    truncate: bool | None = None
+    """Cuts a text that is too long, instead of refusing it. Without it, `truncation` of the YAML.
+    """
+    truncation_direction: Annotated[Side, BeforeValidator(in_lower_case)] = "right"
+    """The end of a text that is cut."""
 
 
 class TextTask(BaseTask[QueryT, RowT]):

@@ -27,10 +27,10 @@ from handlers.generation.parameters import (
     SamplingParameters,
 )
 from handlers.generation.stopping import GenerationState
-from handlers.schemas.pipeline_names import ANY, PipelineNames
-from handlers.schemas.request import Request, TextStream
-from handlers.schemas.text_checks import check_text
 from handlers.tasks._generation import GenerationTask, details
+from handlers.types.parameters import ANY, PipelineNames
+from handlers.types.request import Request, TextStream
+from handlers.types.text_checks import check_text
 
 Truncation = bool | Literal["longest_first", "only_first", "do_not_truncate"]
 # The defaults of the pipelines, where neither request nor checkpoint says otherwise.

@@ -12,12 +12,11 @@ from handlers.errors import BadRequest, TextTooLong, Unprocessable
 from handlers.generation.chat import check_messages, prompt_of
 from handlers.generation.parameters import MAX_TEMPLATE_ARGUMENTS
 from handlers.generation.template_options import TemplateOptions
-from handlers.schemas.parameters import Parameters
-from handlers.schemas.request import Request, TokenIds
-from handlers.schemas.text_checks import check_text, json_type
-from handlers.schemas.tokenized_text import TokenizedText
 from handlers.tasks._text import TextTask
 from handlers.tasks.base import BaseTask
+from handlers.types.parameters import Parameters
+from handlers.types.request import Request, TokenIds, TokenizedText
+from handlers.types.text_checks import check_text, json_type
 
 IDS_ONLY: dict[str, Any] = {"return_attention_mask": False, "return_token_type_ids": False}
 

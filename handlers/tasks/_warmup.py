@@ -13,9 +13,9 @@ from handlers.errors import RequestError
 from handlers.generation.backends.requests import ContinuousModel
 from handlers.runtime.load_trials import FILE, TrialResults
 from handlers.runtime.model import Model
-from handlers.schemas.request import Request
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter
+from handlers.types.request import Request
 
 logger = logging.getLogger(__name__)
 

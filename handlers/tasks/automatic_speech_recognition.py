@@ -32,13 +32,12 @@ from handlers.generation.parameters import Few, NotNegative, Positive, Probabili
 from handlers.media.audio import Samples
 from handlers.runtime.deadline import NO_DEADLINE, Deadline, before
 from handlers.runtime.model import Model
-from handlers.schemas.parameters import Parameters
-from handlers.schemas.pipeline_names import ANY, PipelineNames
-from handlers.schemas.request import Request
 from handlers.tasks._audio import SAMPLE_INPUTS, AudioTask
 from handlers.tasks._media import MediaQuery
 from handlers.tasks._speech import SpeechRow, Stride, recognizer_of
 from handlers.telemetry.meter import Meter
+from handlers.types.parameters import ANY, Parameters, PipelineNames
+from handlers.types.request import Request
 
 Seconds = Annotated[float, Field(ge=0, le=600)]
 # A text before the audio's; a model reads its last two hundred tokens.

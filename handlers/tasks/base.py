@@ -20,7 +20,8 @@ from handlers.config.model_config import ModelConfig
 from handlers.errors import RequestError
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.runtime.model import Model
-from handlers.schemas.model_info import (
+from handlers.telemetry.meter import Meter
+from handlers.types.model_info import (
     TEXT_COLUMN,
     Columns,
     HubResult,
@@ -29,9 +30,8 @@ from handlers.schemas.model_info import (
     ResultFiles,
     Service,
 )
-from handlers.schemas.parameters import Parameters
-from handlers.schemas.request import Request
-from handlers.telemetry.meter import Meter
+from handlers.types.parameters import Parameters
+from handlers.types.request import Request
 
 QueryT = TypeVar("QueryT")
 RowT = TypeVar("RowT", bound=BaseRow)

@@ -19,9 +19,6 @@ from handlers.batching.rows import Outputs
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.media.images import png_in_base64
-from handlers.schemas.embedding_types import as_list
-from handlers.schemas.parameters import Parameters
-from handlers.schemas.pipeline_names import ANY, PipelineNames
 from handlers.tasks._image import (
     SAMPLE_INPUTS,
     ImageRow,
@@ -30,6 +27,8 @@ from handlers.tasks._image import (
     require_post_processing,
 )
 from handlers.tasks._media import MediaQuery
+from handlers.types.embeddings import as_list
+from handlers.types.parameters import ANY, Parameters, PipelineNames
 
 
 class Depth(TypedDict):

@@ -12,6 +12,7 @@ writes an answer without a score. Answers are those of transformers' pipeline.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,16 +33,12 @@ from handlers.batching.tokenization import Window, tokenize
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.config.quoting import quote
-from handlers.errors import BadRequest, RequestError
+from handlers.errors import BadRequest, RequestError, RequestTooLarge, TextTooLong
 from handlers.media.images import IMAGE, read_image
 from handlers.media.ocr import SCALE, WordBoxes, read_words
 from handlers.media.remote import RemoteFile
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.runtime.model import Model
-from handlers.schemas.pipeline_names import ANY, PipelineNames
-from handlers.schemas.request import Request
-from handlers.schemas.text_checks import check_text, json_type
-from handlers.schemas.word_boxes import read_word_boxes
 from handlers.tasks._answer_spans import (
     AnswerReader,
     SpanParameters,
@@ -55,9 +52,16 @@ from handlers.tasks._preprocessing import PIXELS, Preprocessor
 from handlers.tasks._text import TextTask
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter
+from handlers.types.parameters import ANY, PipelineNames
+from handlers.types.request import Request
+from handlers.types.text_checks import check_text, json_type, parse_json
 
 FORM = '{"image": …, "question": …, "word_boxes": [["word", [left, top, right, bottom]], …]}'
+WORD_BOXES = '[["word", [left, top, right, bottom]], …]'
 BOXES = "bbox"
+MAX_WORDS = 50_000
+# The characters of a word with its box in JSON.
+WORD_CHARACTERS = 100
 READS_PIXELS = "layoutlmv3"
 DONUT = "vision-encoder-decoder"
 MOST_OVERLAP = 256
@@ -349,3 +353,67 @@ def _answer(row: DocumentRow, first: int, last: int, score: float) -> dict[str, 
     start, end = row.encoding.word_ids[first], row.encoding.word_ids[last]
     answer = " ".join(row.page.words[start : end + 1])
     return {"score": score, "answer": answer, "start": start, "end": end}
+
+
+def read_word_boxes(value: Any, max_characters: int) -> WordBoxes:
+    """Return the words of a request: a list of pairs, or the JSON text of one.
+
+    Args:
+        value: the value in the request.
+        max_characters: the maximum number of characters of the words.
+
+    Raises:
+        BadRequest: it is no list of words with boxes, is empty, or a box is not within the page.
+        RequestTooLarge: there are too many words or characters.
+    """
+    pairs = parse_json(value, "word_boxes", MAX_WORDS * WORD_CHARACTERS)
+    if not isinstance(pairs, list):
+        raise BadRequest(f"word_boxes must be {WORD_BOXES}, and is {json_type(pairs)}.")
+    if not pairs:
+        raise BadRequest(f"word_boxes is empty; send {WORD_BOXES}.")
+    if len(pairs) > MAX_WORDS:
+        raise RequestTooLarge(
+            f"word_boxes has {len(pairs):,} words, and {MAX_WORDS:,} are allowed."
+        )
+    words = [_word(pair, number) for number, pair in enumerate(pairs)]
+    characters = sum(map(len, words))
+    if characters > max_characters:
+        raise TextTooLong(
+            f"word_boxes has {characters:,} characters, and this model takes {max_characters:,}"
+            "; send less."
+        )
+    return WordBoxes(words, [_box(pair[1], number) for number, pair in enumerate(pairs)])
+
+
+def _word(pair: Any, number: int) -> str:
+    if not isinstance(pair, (list, tuple)) or len(pair) != 2 or not isinstance(pair[0], str):
+        raise BadRequest(f"word_boxes[{number}] is no word with its box; send {WORD_BOXES}.")
+    word = pair[0]
+    try:
+        word.encode("utf-8")
+    except UnicodeEncodeError:
+        raise BadRequest(
+            f"word_boxes[{number}] has half of a surrogate pair; send whole characters."
+        ) from None
+    return word
+
+
+def _box(value: Any, number: int) -> list[int]:
+    if not isinstance(value, (list, tuple)) or len(value) != 4 or not all(map(_is_number, value)):
+        raise BadRequest(
+            f"word_boxes[{number}] has no box of four numbers; send {WORD_BOXES}, from 0 to"
+            f" {SCALE}."
+        )
+    left, top, right, bottom = box = [int(each) for each in value]
+    if not (0 <= left <= right <= SCALE and 0 <= top <= bottom <= SCALE):
+        raise BadRequest(
+            f"word_boxes[{number}] has a box that is not within the page; send left, top, right and"
+            f" bottom in thousandths of its width and height, from 0 to {SCALE}."
+        )
+    return box
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return isinstance(value, int) or math.isfinite(value)

@@ -15,12 +15,11 @@ from handlers.batching.rows import Outputs
 from handlers.batching.tokenization import Window
 from handlers.checkpoints.heads import base_class_for
 from handlers.errors import RequestError
-from handlers.schemas.embedding_types import as_list
-from handlers.schemas.pipeline_names import ANY, PipelineNames
-from handlers.schemas.request import Request
-from handlers.schemas.text_checks import check_text
-from handlers.schemas.truncation import TruncationParameters
-from handlers.tasks._text import TextTask
+from handlers.tasks._text import TextTask, TruncationParameters
+from handlers.types.embeddings import as_list
+from handlers.types.parameters import ANY, PipelineNames
+from handlers.types.request import Request
+from handlers.types.text_checks import check_text
 
 OUTPUT = "last_hidden_state"
 

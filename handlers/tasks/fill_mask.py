@@ -30,12 +30,11 @@ from handlers.errors import (
     WrongCheckpoint,
     attempt,
 )
-from handlers.schemas.parameters import Parameters
-from handlers.schemas.pipeline_names import ANY, PipelineNames
-from handlers.schemas.request import Request
-from handlers.schemas.text_checks import check_text
 from handlers.tasks._activations import softmax
 from handlers.tasks._text import TextTask
+from handlers.types.parameters import ANY, Parameters, PipelineNames
+from handlers.types.request import Request
+from handlers.types.text_checks import check_text
 
 MASK = "[MASK]"  # What clients may write, whatever the tokenizer's own mask token is.
 # The scores of a mask are as many numbers as the vocabulary has tokens.

@@ -18,12 +18,11 @@ from pydantic import BeforeValidator, PositiveInt
 from handlers.batching.rows import Outputs
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
-from handlers.schemas.parameters import Parameters
-from handlers.schemas.pipeline_names import ANY, PipelineNames, in_lower_case
 from handlers.tasks._activations import sigmoid, softmax
 from handlers.tasks._image import SAMPLE_INPUTS, ImageRow, ImageTask
 from handlers.tasks._media import MediaQuery
 from handlers.tasks.base import Label
+from handlers.types.parameters import ANY, Parameters, PipelineNames, in_lower_case
 
 Function = Literal["sigmoid", "softmax", "none"]
 

@@ -13,11 +13,10 @@ from typing import Any, ClassVar
 
 from handlers.batching.rows import Outputs
 from handlers.errors import Unprocessable
-from handlers.schemas.embedding_types import as_list
-from handlers.schemas.parameters import Parameters
-from handlers.schemas.pipeline_names import ANY, PipelineNames
 from handlers.tasks._image import SAMPLE_INPUTS, ImageRow, ImageTask
 from handlers.tasks._media import MediaQuery
+from handlers.types.embeddings import as_list
+from handlers.types.parameters import ANY, Parameters, PipelineNames
 
 
 class ImageFeatureParameters(Parameters):

@@ -28,9 +28,6 @@ from handlers.config.handler_section import HandlerSection
 from handlers.config.quoting import enumerate_names
 from handlers.errors import RequestTooLarge, Unprocessable, WrongCheckpoint
 from handlers.media.images import png_in_base64
-from handlers.schemas.parameters import Parameters
-from handlers.schemas.pipeline_names import ANY, PipelineNames
-from handlers.schemas.request import Request
 from handlers.tasks._activations import sigmoid, softmax
 from handlers.tasks._image import (
     SAMPLE,
@@ -41,6 +38,8 @@ from handlers.tasks._image import (
 )
 from handlers.tasks._media import MediaQuery
 from handlers.tasks._preprocessing import PIXELS
+from handlers.types.parameters import ANY, Parameters, PipelineNames
+from handlers.types.request import Request
 
 Subtask = Literal["panoptic", "instance", "semantic"]
 Probability = Annotated[float, Field(ge=0, le=1)]

@@ -48,12 +48,12 @@ from handlers.generation.parameters import GenerationParameters
 from handlers.media.images import IMAGE, read_image
 from handlers.media.remote import RemoteFile
 from handlers.runtime.model import Model
-from handlers.schemas.model_info import TEXT_COLUMN
-from handlers.schemas.request import Request, TokenIds
-from handlers.schemas.text_checks import check_text
 from handlers.tasks import text_generation
 from handlers.tasks._media import FILE_CHARACTERS, MediaReader
 from handlers.tasks.text_generation import Generated, PromptQuery
+from handlers.types.model_info import TEXT_COLUMN
+from handlers.types.request import Request, TokenIds
+from handlers.types.text_checks import check_text
 
 NEW_TOKENS = 256
 FORM = '{"image": …, "text": …}'

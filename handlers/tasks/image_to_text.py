@@ -34,12 +34,12 @@ from handlers.generation.parameters import (
 from handlers.generation.stopping import GenerationState
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.runtime.model import Model
-from handlers.schemas.pipeline_names import ANY, PipelineNames
-from handlers.schemas.request import Request
 from handlers.tasks._generation import Details, details
 from handlers.tasks._image import SAMPLE_INPUTS, ImageRow, ImageTask
 from handlers.tasks._media import MediaQuery
 from handlers.telemetry.meter import Meter
+from handlers.types.parameters import ANY, PipelineNames
+from handlers.types.request import Request
 
 # The model types that write about an image without a prompt or a chat.
 MODEL_TYPES = ("blip", "git", "vision-encoder-decoder")

@@ -27,10 +27,6 @@ from handlers.checkpoints.sentence_transformers import SETTINGS
 from handlers.config.handler_section import HandlerSection
 from handlers.config.quoting import quote
 from handlers.errors import BadRequest, RequestError, WrongCheckpoint, attempt
-from handlers.schemas.embedding_types import as_list
-from handlers.schemas.model_info import TEXT_COLUMN
-from handlers.schemas.request import Request
-from handlers.schemas.text_checks import check_text, json_type
 from handlers.tasks._ranking import (
     LISTS,
     QueryTexts,
@@ -40,6 +36,10 @@ from handlers.tasks._ranking import (
     read_texts,
 )
 from handlers.tasks._text import TextTask
+from handlers.types.embeddings import as_list
+from handlers.types.model_info import TEXT_COLUMN
+from handlers.types.request import Request
+from handlers.types.text_checks import check_text, json_type
 
 Kind = Literal["query", "document"]
 FORMS = 'a text, or {"query": …, "texts": […]}'

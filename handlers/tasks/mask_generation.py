@@ -34,8 +34,6 @@ from handlers.media.images import png_in_base64
 from handlers.runtime.deadline import NO_DEADLINE, Deadline, before
 from handlers.runtime.model import Model
 from handlers.runtime.ranks import agree
-from handlers.schemas.parameters import Parameters
-from handlers.schemas.pipeline_names import ANY, PipelineNames
 from handlers.tasks._image import (
     SAMPLE_INPUTS,
     ImageRow,
@@ -45,6 +43,7 @@ from handlers.tasks._image import (
 from handlers.tasks._media import MediaQuery
 from handlers.tasks._preprocessing import PIXELS
 from handlers.telemetry.meter import Meter
+from handlers.types.parameters import ANY, Parameters, PipelineNames
 
 Array = npt.NDArray[Any]
 Box = tuple[int, int, int, int]

@@ -20,8 +20,6 @@ from typing_extensions import TypedDict
 from handlers.batching.rows import Outputs
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
-from handlers.schemas.parameters import Parameters
-from handlers.schemas.pipeline_names import ANY, PipelineNames
 from handlers.tasks._image import (
     SAMPLE_INPUTS,
     ImageRow,
@@ -30,6 +28,7 @@ from handlers.tasks._image import (
     require_post_processing,
 )
 from handlers.tasks._media import MediaQuery
+from handlers.types.parameters import ANY, Parameters, PipelineNames
 
 
 class Box(TypedDict):

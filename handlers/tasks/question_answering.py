@@ -22,10 +22,6 @@ from typing_extensions import TypedDict
 from handlers.batching.rows import Outputs
 from handlers.batching.tokenization import Window, tokenize
 from handlers.errors import BadRequest, RequestError, attempt
-from handlers.schemas.model_info import LegacyResponse
-from handlers.schemas.pipeline_names import ANY, PipelineNames
-from handlers.schemas.request import Request
-from handlers.schemas.text_checks import check_text, json_type
 from handlers.tasks._answer_spans import (
     AnswerReader,
     SpanParameters,
@@ -34,6 +30,10 @@ from handlers.tasks._answer_spans import (
     truncate_question,
 )
 from handlers.tasks._text import TextTask
+from handlers.types.model_info import LegacyResponse
+from handlers.types.parameters import ANY, PipelineNames
+from handlers.types.request import Request
+from handlers.types.text_checks import check_text, json_type
 
 DEFAULT_WINDOW = 384
 

@@ -16,11 +16,10 @@ from pydantic import PositiveInt
 
 from handlers.batching.rows import Outputs, Row
 from handlers.errors import BadRequest, RequestError
-from handlers.schemas.embedding_types import Precision, as_list, in_base64, quantized
-from handlers.schemas.parameters import Parameters
-from handlers.schemas.pipeline_names import ANY, PipelineNames
-from handlers.schemas.request import Request, TokenIds
 from handlers.tasks._embedding import EmbeddedText, EmbeddingTask, PromptParameters
+from handlers.types.embeddings import Precision, as_list, in_base64, quantized
+from handlers.types.parameters import ANY, Parameters, PipelineNames
+from handlers.types.request import Request, TokenIds
 
 
 class EmbeddingParameters(PromptParameters):

@@ -27,8 +27,6 @@ from handlers.checkpoints.own_code import is_decoder
 from handlers.config.handler_section import HandlerSection
 from handlers.config.quoting import quote
 from handlers.errors import BadRequest, Unprocessable, WrongCheckpoint
-from handlers.schemas.request import Request
-from handlers.schemas.text_checks import check_text, json_type
 from handlers.tasks._cross_encoder import read_activation
 from handlers.tasks._ranking import (
     LISTS,
@@ -40,6 +38,8 @@ from handlers.tasks._ranking import (
 )
 from handlers.tasks._text_pairs import PairTask
 from handlers.tasks.base import BaseTask, Label
+from handlers.types.request import Request
+from handlers.types.text_checks import check_text, json_type
 
 FORMS = '{"query": …, "texts": […]} or {"text": …, "text_pair": …}'
 

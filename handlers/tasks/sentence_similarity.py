@@ -22,11 +22,10 @@ from handlers.checkpoints.similarity import SIMILARITIES
 from handlers.config.handler_section import HandlerSection
 from handlers.config.quoting import quote
 from handlers.errors import BadRequest, RequestError
-from handlers.schemas.parameters import Parameters
-from handlers.schemas.pipeline_names import ANY, PipelineNames
-from handlers.schemas.request import Request
-from handlers.schemas.text_checks import check_list, json_type
 from handlers.tasks._embedding import EmbeddedText, EmbeddingTask, PromptParameters
+from handlers.types.parameters import ANY, Parameters, PipelineNames
+from handlers.types.request import Request
+from handlers.types.text_checks import check_list, json_type
 
 SOURCE, OTHERS = KEYS = ("source_sentence", "sentences")
 FORM = f'{{"{SOURCE}": …, "{OTHERS}": […]}}'

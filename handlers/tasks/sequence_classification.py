@@ -23,14 +23,13 @@ from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.config.quoting import quote
 from handlers.errors import BadRequest, RequestError
-from handlers.schemas.model_info import TEXT_COLUMN, HubResult, LegacyResponse
-from handlers.schemas.parameters import Parameters
-from handlers.schemas.pipeline_names import ANY, TRUNCATED, PipelineNames, in_lower_case
-from handlers.schemas.request import Request
-from handlers.schemas.text_checks import check_text, json_type
 from handlers.tasks._activations import sigmoid, softmax
 from handlers.tasks._text import TextTask
 from handlers.tasks.base import Label
+from handlers.types.model_info import TEXT_COLUMN, HubResult, LegacyResponse
+from handlers.types.parameters import ANY, TRUNCATED, Parameters, PipelineNames, in_lower_case
+from handlers.types.request import Request
+from handlers.types.text_checks import check_text, json_type
 
 Function = Literal["sigmoid", "softmax", "none"]
 

@@ -22,11 +22,10 @@ from handlers.checkpoints.pooling_head import PoolingHead
 from handlers.checkpoints.splade import SpladeConfig, SpladePooling
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import RequestError
-from handlers.schemas.pipeline_names import ANY, PipelineNames
-from handlers.schemas.request import Request
-from handlers.schemas.text_checks import check_text
-from handlers.schemas.truncation import TruncationParameters
-from handlers.tasks._text import TextTask
+from handlers.tasks._text import TextTask, TruncationParameters
+from handlers.types.parameters import ANY, PipelineNames
+from handlers.types.request import Request
+from handlers.types.text_checks import check_text
 
 OUTPUT = SpladePooling.writes
 

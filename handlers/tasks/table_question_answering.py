@@ -24,10 +24,6 @@ from handlers.config.quoting import quote
 from handlers.errors import BadRequest, RequestError, attempt
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.runtime.model import Model
-from handlers.schemas.parameters import Parameters
-from handlers.schemas.pipeline_names import ANY, PipelineNames
-from handlers.schemas.request import Request
-from handlers.schemas.text_checks import check_list, check_text, json_type
 from handlers.tasks._tables import (
     TOKEN_TYPES,
     Table,
@@ -40,6 +36,9 @@ from handlers.tasks._tables import (
 )
 from handlers.tasks._text import RowT, TextTask
 from handlers.telemetry.meter import Meter
+from handlers.types.parameters import ANY, Parameters, PipelineNames
+from handlers.types.request import Request
+from handlers.types.text_checks import check_list, check_text, json_type
 
 FORM = '{"table": {column: [cells]}, "query": …}'
 QUESTIONS = ("query", "question")

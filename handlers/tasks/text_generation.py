@@ -38,10 +38,10 @@ from handlers.generation.stopping import GenerationState
 from handlers.generation.text_grammar import TextGrammar
 from handlers.generation.tool_calls import ToolSyntax, ToolUse, syntax_of
 from handlers.generation.tool_messages import MessageCall
-from handlers.schemas.model_info import LegacyResponse
-from handlers.schemas.request import Request, TextStream, TokenIds
-from handlers.schemas.text_checks import check_text
 from handlers.tasks._generation import Details, GenerationTask, details
+from handlers.types.model_info import LegacyResponse
+from handlers.types.request import Request, TextStream, TokenIds
+from handlers.types.text_checks import check_text
 
 NEW_TOKENS = 50
 

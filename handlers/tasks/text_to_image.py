@@ -40,13 +40,12 @@ from handlers.media.images import IMAGE_TYPES, convert_png, png_in_base64
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.runtime.model import Model
 from handlers.runtime.ranks import agree
-from handlers.schemas.model_info import Limits, ResultFiles
-from handlers.schemas.parameters import Parameters
-from handlers.schemas.pipeline_names import ANY, PipelineNames
-from handlers.schemas.request import Request, StepStream
-from handlers.schemas.text_checks import check_text
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter
+from handlers.types.model_info import Limits, ResultFiles
+from handlers.types.parameters import ANY, Parameters, PipelineNames
+from handlers.types.request import Request, StepStream
+from handlers.types.text_checks import check_text
 
 # Of most pipelines: the encoder of images halves a side three times.
 SIDE_MULTIPLE = 8

@@ -41,13 +41,12 @@ from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.runtime.imports import require_package
 from handlers.runtime.model import Model
 from handlers.runtime.ranks import agree
-from handlers.schemas.model_info import Limits, ResultFiles
-from handlers.schemas.parameters import Parameters
-from handlers.schemas.pipeline_names import ANY, PipelineNames
-from handlers.schemas.request import Request
-from handlers.schemas.text_checks import check_text
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter
+from handlers.types.model_info import Limits, ResultFiles
+from handlers.types.parameters import ANY, Parameters, PipelineNames
+from handlers.types.request import Request
+from handlers.types.text_checks import check_text
 
 # Those of OpenAI's API. Tokenizers of VITS read a text letter by letter, in Python.
 MAX_CHARACTERS = 4_096

@@ -24,14 +24,13 @@ from handlers.batching.tokenization import Window, split_windows, tokenize
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import RequestError, attempt
-from handlers.schemas.model_info import LegacyResponse
-from handlers.schemas.parameters import Parameters
-from handlers.schemas.pipeline_names import ANY, TRUNCATED, PipelineNames, in_lower_case
-from handlers.schemas.request import Request
-from handlers.schemas.text_checks import check_text
 from handlers.tasks._activations import softmax
 from handlers.tasks._entities import Strategy, Token, join_entities, label_tokens, without_overlaps
 from handlers.tasks._text import TextTask
+from handlers.types.model_info import LegacyResponse
+from handlers.types.parameters import ANY, TRUNCATED, Parameters, PipelineNames, in_lower_case
+from handlers.types.request import Request
+from handlers.types.text_checks import check_text
 
 
 class TokenParameters(Parameters):

@@ -26,14 +26,13 @@ from handlers.config.handler_section import HandlerSection
 from handlers.generation.randomness import seeded
 from handlers.runtime.deadline import NO_DEADLINE, Deadline, before
 from handlers.runtime.model import Model
-from handlers.schemas.parameters import Parameters
-from handlers.schemas.pipeline_names import ANY, TRUNCATED, PipelineNames
 from handlers.tasks._activations import sigmoid
 from handlers.tasks._generated_answers import answer_settings, answer_text, generate_answers
 from handlers.tasks._image import ImageRow
 from handlers.tasks._image_question import ImageQuestionTask
 from handlers.tasks._media import MediaQuery
 from handlers.telemetry.meter import Meter
+from handlers.types.parameters import ANY, TRUNCATED, Parameters, PipelineNames
 
 # Questions of a few tokens more or less share a forward.
 TOKEN_STEP = 8

@@ -25,10 +25,6 @@ from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.config.quoting import enumerate_names
 from handlers.errors import BadRequest, WrongCheckpoint
-from handlers.schemas.model_info import HubResult
-from handlers.schemas.pipeline_names import ANY, TRUNCATED, PipelineNames
-from handlers.schemas.request import Request
-from handlers.schemas.text_checks import check_text
 from handlers.tasks._activations import softmax
 from handlers.tasks._candidate_labels import (
     CandidateLabelParameters,
@@ -40,6 +36,10 @@ from handlers.tasks._candidate_labels import (
 )
 from handlers.tasks._text_pairs import PairTask
 from handlers.tasks.base import Label
+from handlers.types.model_info import HubResult
+from handlers.types.parameters import ANY, TRUNCATED, PipelineNames
+from handlers.types.request import Request
+from handlers.types.text_checks import check_text
 
 TEXT_KEYS = ("text", "sequences")
 

@@ -31,9 +31,6 @@ from handlers.errors import RequestError, attempt
 from handlers.media.remote import RemoteFile
 from handlers.runtime.deadline import NO_DEADLINE, Deadline, before
 from handlers.runtime.model import Model
-from handlers.schemas.model_info import IMAGE_COLUMN
-from handlers.schemas.pipeline_names import ANY, PipelineNames
-from handlers.schemas.request import Request
 from handlers.tasks._activations import sigmoid, softmax
 from handlers.tasks._candidate_labels import (
     CandidateLabelParameters,
@@ -47,6 +44,9 @@ from handlers.tasks._image import SAMPLE_INPUTS, ImageRow, ImageTask
 from handlers.tasks._media import MediaQuery
 from handlers.tasks.base import Label
 from handlers.telemetry.meter import Meter
+from handlers.types.model_info import IMAGE_COLUMN
+from handlers.types.parameters import ANY, PipelineNames
+from handlers.types.request import Request
 
 TokenIds = tuple[int, ...]
 # A token costs about as much as a patch of an image; models without patches have this side.

@@ -9,7 +9,7 @@ from handlers import formats
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongConfig
 from handlers.protocols.base import is_chat
-from handlers.schemas.request import Sample
+from handlers.types.request import Sample
 from scripts.paths import ARTIFACTS, calibration_file
 
 

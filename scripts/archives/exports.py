@@ -12,7 +12,7 @@ from pathlib import Path
 from handlers import formats
 from handlers.checkpoints.dtypes import cpu_has_bfloat16
 from handlers.config.model_config import ModelConfig
-from handlers.schemas.request import Request
+from handlers.types.request import Request
 from scripts.archives.calibration import samples
 from scripts.paths import BUILD, ROOT, build_key
 
@@ -30,8 +30,8 @@ EXPORTING = (
     "generation",
     "media",
     "runtime",
-    "schemas",
     "tasks",
+    "types",
 )
 # Keys that TorchServe, or the worker of an exported model, reads and an export does not.
 OF_SERVING = {

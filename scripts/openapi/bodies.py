@@ -9,7 +9,7 @@ from typing import Any
 
 from handlers import tasks
 from handlers.explainers import targets
-from handlers.schemas.json_schema import parameter_schemas
+from handlers.types.parameters import parameter_schemas
 from scripts.openapi.shapes import (
     NULL,
     PLACE,

@@ -7,7 +7,7 @@ from handlers.explainers import targets
 from handlers.http.response import JSON
 from handlers.http.streams import SERVER_SENT_EVENTS
 from handlers.protocols.result_formats import CSV, LINES_TYPES
-from handlers.schemas.model_info import FILE_TYPES
+from handlers.types.model_info import FILE_TYPES
 from scripts.openapi import examples
 from scripts.openapi.bodies import takes_text
 from scripts.openapi.operation import Body, Operation

@@ -12,8 +12,8 @@ from handlers.errors import WholeErrorBody
 from handlers.http.response import JSON
 from handlers.http.streams import SERVER_SENT_EVENTS, Stream
 from handlers.protocols.routes import Route
-from handlers.schemas.model_info import abilities_of
 from handlers.tasks._text import TextTask
+from handlers.types.model_info import abilities_of
 from scripts.openapi.operation import Body, Operation
 from scripts.openapi.schemas import Schemas
 from scripts.openapi.shapes import TEXT, Schema, one_of

@@ -19,7 +19,7 @@ from handlers.protocols.open_inference.protocol import InferenceResponse
 from handlers.protocols.open_inference.tensors import InferenceRequest
 from handlers.protocols.openai.types import ChatMessage
 from handlers.protocols.routes import Route
-from handlers.schemas.json_schema import PlainSchema
+from handlers.types.parameters import PlainSchema
 from scripts.openapi.bodies import bodies
 from scripts.openapi.shapes import NULL, PLACE, Schema, any_of, or_null, ref
 

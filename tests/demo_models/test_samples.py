@@ -11,7 +11,7 @@ import pytest
 from demo_models import MODES
 from demo_models.synthetic_text import entities, sentiment
 from handlers import tasks
-from handlers.schemas.model_info import TEXT_COLUMN
+from handlers.types.model_info import TEXT_COLUMN
 from scripts.paths import ARTIFACTS
 
 # The modes of TorchServe's example that take a text alone.

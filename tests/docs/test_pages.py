@@ -23,9 +23,9 @@ from handlers.config.model_config import ModelConfig
 from handlers.config.torchserve_section import TorchServeSection
 from handlers.dispatcher import Dispatcher
 from handlers.errors import WrongConfig
-from handlers.schemas.explanation_parameters import ExplanationParameters
 from handlers.telemetry.meter import Meter
 from handlers.telemetry.metrics import COUNTERS
+from handlers.types.parameters import ExplanationParameters
 from scripts.paths import ROOT
 from scripts.write_docs import render
 from tests.docs.pages import DOCS, PAGES, Block, blocks, calls

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from handlers import tasks
-from handlers.schemas.model_info import TEXT_COLUMN
+from handlers.types.model_info import TEXT_COLUMN
 from scripts.serving.server import Server
 from tests.e2e.asking import ask_json
 from tests.e2e.clients import run_client

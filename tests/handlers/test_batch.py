@@ -12,7 +12,7 @@ import pytest
 
 from handlers.errors import OutOfTime, RequestError, RequestTooLarge
 from handlers.runtime.deadline import Deadline
-from handlers.schemas.request import Request
+from handlers.types.request import Request
 from tests.clock import Clock
 from tests.images import TEXTS
 from tests.serving import Served, differences

@@ -15,10 +15,10 @@ from handlers.config.handler_section import HandlerSection
 from handlers.engine import HEALTH_CHECKS, Engine
 from handlers.errors import BadRequest, InternalError, OutOfTime, WrongConfig
 from handlers.runtime.model import Model, SeveralThreads
-from handlers.schemas.parameters import Parameters
-from handlers.schemas.request import Request, TokenCount
 from handlers.tasks._text import TextTask
 from handlers.telemetry.meter import Meter
+from handlers.types.parameters import Parameters
+from handlers.types.request import Request, TokenCount
 from tests.sentences import refused
 
 Checkpoints = Callable[..., Path]

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from handlers.config.choices import modes
-from handlers.schemas.model_info import ModelInfo
+from handlers.types.model_info import ModelInfo
 from tests.modes import cases
 from tests.samples import INPUTS, PARAMETERS, mode_params
 from tests.serving import Served

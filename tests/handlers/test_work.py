@@ -13,8 +13,8 @@ from benchmarks.texts import mixed_inputs
 from handlers import tasks
 from handlers.batching.packing import PackedBatch
 from handlers.config.choices import modes
-from handlers.schemas.request import Request
 from handlers.telemetry.meter import Meter
+from handlers.types.request import Request
 from tests.modes import cases
 from tests.serving import Served
 

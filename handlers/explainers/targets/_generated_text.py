@@ -26,8 +26,8 @@ from handlers.explainers.targets._text import (
 )
 from handlers.runtime.deadline import Deadline, DeadlineExceeded
 from handlers.runtime.request_state import RequestState
-from handlers.schemas.text_checks import check_text
 from handlers.tasks._generation import GenerationTask
+from handlers.types.text_checks import check_text
 
 GenerationTaskT = TypeVar("GenerationTaskT", bound=GenerationTask[Any])
 

@@ -18,8 +18,8 @@ from handlers.media.images import png_in_base64
 from handlers.runtime.deadline import Deadline
 from handlers.runtime.model import Model
 from handlers.runtime.request_state import RequestState
-from handlers.schemas.explanation_parameters import ImageExplanationParameters
 from handlers.tasks._image import ImageRow, ImageTask
+from handlers.types.parameters import ImageExplanationParameters
 
 TaskT = TypeVar("TaskT", bound=ImageTask)
 

@@ -19,9 +19,9 @@ from handlers.explainers.targets.base import BaseExplanationTarget, as_integer, 
 from handlers.runtime.deadline import Deadline
 from handlers.runtime.model import Model
 from handlers.runtime.request_state import RequestState
-from handlers.schemas.explanation_parameters import TextExplanationParameters
 from handlers.tasks._text import TextTask
 from handlers.tasks.base import Label
+from handlers.types.parameters import TextExplanationParameters
 
 TaskT = TypeVar("TaskT", bound=TextTask[Any, Any])
 

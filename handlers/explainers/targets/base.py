@@ -16,10 +16,9 @@ from handlers.explainers.base import AnyTarget, ExplainedModel
 from handlers.runtime.deadline import Deadline
 from handlers.runtime.model import Model
 from handlers.runtime.request_state import RequestState
-from handlers.schemas.explanation_parameters import ExplanationParameters
-from handlers.schemas.json_schema import parameter_schemas
-from handlers.schemas.request import Request
 from handlers.tasks.base import BaseTask, Label
+from handlers.types.parameters import ExplanationParameters, parameter_schemas
+from handlers.types.request import Request
 
 TaskT = TypeVar("TaskT", bound=BaseTask[Any, Any])
 

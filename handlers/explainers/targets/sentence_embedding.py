@@ -18,10 +18,10 @@ from handlers.explainers.targets._text import (
     explanation_fields,
 )
 from handlers.runtime.request_state import RequestState
-from handlers.schemas.explanation_parameters import TextExplanationParameters
-from handlers.schemas.request import Request
 from handlers.tasks.base import Label
 from handlers.tasks.sentence_embedding import EmbeddingQuery, Task
+from handlers.types.parameters import TextExplanationParameters
+from handlers.types.request import Request
 
 
 class SimilarityExplanation(Explanation):

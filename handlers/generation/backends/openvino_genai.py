@@ -41,7 +41,7 @@ from handlers.generation.parameter_spec import Beams, ParameterSpec
 from handlers.generation.text_grammar import TextGrammar
 from handlers.runtime.lazy_load import LazyLoad
 from handlers.runtime.model import Model
-from handlers.schemas.model_info import GenerationInfo
+from handlers.types.model_info import GenerationInfo
 
 PROGRAM = BackendProgram(
     "openvino-genai",

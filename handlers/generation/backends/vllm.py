@@ -38,7 +38,7 @@ from handlers.generation.parameters import MAX_TOP_TOKENS, GenerationParameters
 from handlers.generation.text_grammar import TextGrammar
 from handlers.runtime.lazy_load import LazyLoad
 from handlers.runtime.model import Model
-from handlers.schemas.model_info import GenerationInfo
+from handlers.types.model_info import GenerationInfo
 
 logger = logging.getLogger(__name__)
 

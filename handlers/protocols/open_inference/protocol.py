@@ -48,7 +48,7 @@ from handlers.protocols.open_inference.tensors import (
     read_tensors,
     split_body,
 )
-from handlers.schemas.model_info import ModelInfo
+from handlers.types.model_info import ModelInfo
 
 OCTETS = "application/octet-stream"
 PREFIX = re.compile(r"v2(/|$)")

@@ -15,8 +15,8 @@ from handlers.config.quoting import enumerate_names, shorten
 from handlers.errors import BadRequest, RequestError, attempt
 from handlers.protocols.items import read_item
 from handlers.protocols.open_inference.tensors import BYTES, JSON_TEXTS, Tensor
-from handlers.schemas.model_info import SINGLE_VALUES, Columns, ModelInfo
-from handlers.schemas.request import Request
+from handlers.types.model_info import SINGLE_VALUES, Columns, ModelInfo
+from handlers.types.request import Request
 
 INPUT_NAMES = ("args", "array_inputs", "text_inputs", "inputs", "text", "image", "input-0")
 # Request parameters of the protocol or of its servers, which are not the model's.

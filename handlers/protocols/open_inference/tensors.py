@@ -21,8 +21,8 @@ from handlers.config.quoting import quote, shorten
 from handlers.errors import BadRequest, RequestTooLarge, Unprocessable
 from handlers.http.decoding import decode_text, is_utf8, parse_json
 from handlers.http.request import HttpRequest
-from handlers.schemas.parameters import MAX_KEYS, MAX_VALUES, check_size, parse_body
-from handlers.schemas.text_checks import json_type
+from handlers.types.parameters import MAX_KEYS, MAX_VALUES, check_size, parse_body
+from handlers.types.text_checks import json_type
 
 BYTES: Literal["BYTES"] = "BYTES"
 Datatype = Literal[

@@ -14,7 +14,7 @@ from handlers import __version__
 from handlers.config.quoting import enumerate_names, quote
 from handlers.errors import NotFound
 from handlers.protocols.openai.types import ServedModel
-from handlers.schemas.model_info import ModelInfo
+from handlers.types.model_info import ModelInfo
 
 
 class ModelNotFound(NotFound):

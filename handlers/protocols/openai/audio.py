@@ -24,8 +24,8 @@ from handlers.protocols.openai.adapters import adapter_parameters
 from handlers.protocols.openai.endpoint import Body, Call, Endpoint
 from handlers.protocols.openai.types import DetailedTranscription, OpenAIError, Transcription
 from handlers.protocols.routes import Route
-from handlers.schemas.model_info import ModelInfo
-from handlers.schemas.request import Request
+from handlers.types.model_info import ModelInfo
+from handlers.types.request import Request
 
 Format = Literal["json", "text", "srt", "verbose_json", "vtt"]
 Granularity = Literal["segment", "word"]

@@ -36,7 +36,7 @@ from handlers.protocols.openai.tools import (
     grammar_of,
     structured_grammar,
 )
-from handlers.schemas.request import TokenIds
+from handlers.types.request import TokenIds
 
 BodyT = TypeVar("BodyT", bound=BaseModel)
 ItemT = TypeVar("ItemT")

@@ -25,7 +25,7 @@ from handlers.protocols.openai.endpoint import Body, Call, Endpoint
 from handlers.protocols.openai.keys import SCHEDULING
 from handlers.protocols.openai.types import EmbeddingList, OpenAIError
 from handlers.protocols.routes import Route
-from handlers.schemas.request import Request, TokenCount
+from handlers.types.request import Request, TokenCount
 
 # Clients read other numbers as these, whatever the YAML of the model sets.
 FLOATS: Mapping[str, Any] = {"precision": "float32", "encoding_format": "float"}

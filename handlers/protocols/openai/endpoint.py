@@ -14,8 +14,8 @@ from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.protocols.base import ParsedRequest, check_abilities, check_not_explained
 from handlers.protocols.routes import Route
-from handlers.schemas.model_info import ModelInfo
-from handlers.schemas.parameters import WholeNumbers, parse_body
+from handlers.types.model_info import ModelInfo
+from handlers.types.parameters import WholeNumbers, parse_body
 
 
 class Body(WholeNumbers):

@@ -13,7 +13,7 @@ from typing import Literal
 from handlers.errors import BadRequest, RequestError, TextTooLong
 from handlers.protocols.openai.adapters import ModelNotFound
 from handlers.protocols.openai.types import OpenAIError, OpenAIProblem
-from handlers.schemas.model_info import Limits
+from handlers.types.model_info import Limits
 
 CONTEXT_CODE: Literal["context_length_exceeded"] = "context_length_exceeded"
 

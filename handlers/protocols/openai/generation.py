@@ -45,7 +45,7 @@ from handlers.protocols.openai.types import (
     Usage,
 )
 from handlers.protocols.routes import Route
-from handlers.schemas.request import MAX_MESSAGES, GeneratedToken, Request
+from handlers.types.request import MAX_MESSAGES, GeneratedToken, Request
 
 # The value of `truncate_prompt_tokens` for as many tokens as the model takes.
 WHOLE = -1

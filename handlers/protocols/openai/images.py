@@ -30,7 +30,7 @@ from handlers.protocols.openai.endpoint import Body, Call, Endpoint
 from handlers.protocols.openai.errors import error_body
 from handlers.protocols.openai.types import ImageEvent, ImageFormat, ImagesResponse, OpenAIError
 from handlers.protocols.routes import Route
-from handlers.schemas.request import Request
+from handlers.types.request import Request
 
 EXTENSIONS = ("negative_prompt", "num_inference_steps", "guidance_scale", "seed")
 EXAMPLE = {"prompt": "a red circle", "num_inference_steps": 20, "seed": 1}

@@ -15,7 +15,7 @@ from handlers.protocols.openai.types import (
     ScoredToken,
     TextLogprobs,
 )
-from handlers.schemas.request import GeneratedToken, TextToken
+from handlers.types.request import GeneratedToken, TextToken
 
 # A token of a text, and the most likely ones in its place.
 Scored = tuple[TextToken, Sequence[TextToken]]

@@ -29,7 +29,7 @@ from handlers.protocols.openai.responses import Responses
 from handlers.protocols.openai.speech import Speech
 from handlers.protocols.openai.types import ModelList, OpenAIError, ServedModelStatus
 from handlers.protocols.routes import Route
-from handlers.schemas.model_info import ModelInfo
+from handlers.types.model_info import ModelInfo
 
 # All below v1, but for KServe's paths such as v1/models/M:predict; v1 may be left out.
 PATH = re.compile(

@@ -46,8 +46,8 @@ from handlers.protocols.openai.types import (
     ResponseUsage,
 )
 from handlers.protocols.routes import Route
-from handlers.schemas.request import MAX_MESSAGES, GeneratedToken, Request
-from handlers.schemas.text_checks import json_type
+from handlers.types.request import MAX_MESSAGES, GeneratedToken, Request
+from handlers.types.text_checks import json_type
 
 TEXT_PARTS = {"input_text": "text", "output_text": "text", "refusal": "refusal"}
 IMAGE_PART = "input_image"

@@ -24,8 +24,8 @@ from handlers.protocols.keys import KeyTable, ignored, refused
 from handlers.protocols.openai.endpoint import Body, Call, Endpoint
 from handlers.protocols.openai.types import OpenAIError
 from handlers.protocols.routes import Route
-from handlers.schemas.parameters import WholeNumbers
-from handlers.schemas.request import Request
+from handlers.types.parameters import WholeNumbers
+from handlers.types.request import Request
 
 EXTENSIONS = ("seed", "noise_scale", "noise_scale_duration")
 # The types of the files by their names in a body.

@@ -14,8 +14,8 @@ from handlers import tasks
 from handlers.batching.padding import Padding, run
 from handlers.batching.rows import Row
 from handlers.errors import OutOfMemory
-from handlers.schemas.request import Request
 from handlers.telemetry.meter import Meter
+from handlers.types.request import Request
 from tests.modes import each_mode
 from tests.samples import INPUTS, explained_text_modes, text_modes
 from tests.serving import Served, differences

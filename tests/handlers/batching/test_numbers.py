@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from handlers.errors import Unprocessable
-from handlers.schemas.embedding_types import quantized
+from handlers.types.embeddings import quantized
 from tests import tiny
 from tests.sentences import refused
 from tests.serving import Served, differences

@@ -12,7 +12,7 @@ import transformers
 from transformers import PreTrainedTokenizerBase
 
 from handlers.errors import WrongCheckpoint
-from handlers.schemas.request import Request
+from handlers.types.request import Request
 from tests import families
 from tests.sentences import refused
 from tests.serving import Served, explanation_of

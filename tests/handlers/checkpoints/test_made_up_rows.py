@@ -14,8 +14,8 @@ from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.errors import WrongCheckpoint
 from handlers.formats.pretrained import PretrainedModel
-from handlers.schemas.request import Request
 from handlers.tasks._text import TextTask
+from handlers.types.request import Request
 from tests import families
 
 MODE = "sequence_classification"

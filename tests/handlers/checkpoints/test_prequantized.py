@@ -18,7 +18,7 @@ from transformers import (
 from handlers.config.model_config import ModelConfig
 from handlers.errors import ConfigError
 from handlers.formats import export
-from handlers.schemas.request import Request
+from handlers.types.request import Request
 from tests.samples import INPUTS
 from tests.sentences import refused
 from tests.serving import Served

@@ -12,7 +12,7 @@ import transformers
 
 from handlers.engine import Engine
 from handlers.errors import RequestError, Unprocessable
-from handlers.schemas.request import Request
+from handlers.types.request import Request
 from tests import families, tiny
 from tests.serving import Served, explanation_of
 from tests.tiny_tokenizers import POSITIONS, write_bert, write_gpt2

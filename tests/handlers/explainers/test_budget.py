@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from handlers.explainers import methods_for, targets
-from handlers.schemas.request import Request
+from handlers.types.request import Request
 from tests.modes import representatives
 from tests.samples import explained_modes, explained_text_modes, inputs_of
 from tests.serving import Served

@@ -14,7 +14,7 @@ from handlers.config.choices import save_modes
 from handlers.config.model_config import ModelConfig
 from handlers.explainers._tokens import TokenBatch
 from handlers.formats import export
-from handlers.schemas.request import Request
+from handlers.types.request import Request
 from tests import decisive
 from tests.samples import keys_of
 from tests.serving import Served, explanation_of

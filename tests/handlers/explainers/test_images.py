@@ -28,8 +28,8 @@ from handlers.explainers.targets._image import ImageExplanationTarget
 from handlers.generation.randomness import seeded
 from handlers.runtime.deadline import Deadline
 from handlers.runtime.model import ForwardOnlyModel, Model
-from handlers.schemas.request import Request
 from handlers.tasks.base import BaseTask
+from handlers.types.request import Request
 from tests import vision_families
 from tests.clock import Clock
 from tests.modes import cases

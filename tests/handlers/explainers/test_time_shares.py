@@ -12,7 +12,7 @@ from handlers.explainers._time_shares import TimeShares, weights_of
 from handlers.explainers.base import AttributionBatch
 from handlers.explainers.layer_integrated_gradients import Explainer
 from handlers.runtime.deadline import Deadline
-from handlers.schemas.request import Request
+from handlers.types.request import Request
 from tests.clock import Clock
 from tests.sentences import Sentence
 from tests.serving import Served

@@ -26,7 +26,7 @@ from handlers.export.parity_report import ParityReport
 from handlers.formats import export
 from handlers.formats.pretrained import Format
 from handlers.runtime.model import ForwardOnlyModel, Model
-from handlers.schemas.request import Request, Sample
+from handlers.types.request import Request, Sample
 from tests import tiny
 from tests.modes import each_mode
 from tests.samples import requests_of

@@ -18,7 +18,7 @@ from handlers.export.parity_report import ParityReport, TextAgreement
 from handlers.export.text_agreement import MAX_NEW_TOKENS, MAX_TEXTS, compare_texts
 from handlers.formats import export
 from handlers.generation.generator import Prompt
-from handlers.schemas.request import Request
+from handlers.types.request import Request
 from tests import tiny
 from tests.serving import Served
 

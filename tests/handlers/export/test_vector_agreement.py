@@ -11,7 +11,7 @@ from handlers.errors import WrongCheckpoint
 from handlers.export.parity_report import ParityReport
 from handlers.export.vector_agreement import compare_vectors, rank_correlation
 from handlers.formats import export
-from handlers.schemas.request import Request
+from handlers.types.request import Request
 from tests import tiny
 from tests.samples import FINE, LONG, ODD
 from tests.sentences import refused

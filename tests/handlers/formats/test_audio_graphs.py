@@ -12,7 +12,7 @@ from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongCheckpoint
 from handlers.export.parity_report import ParityReport
 from handlers.formats import export
-from handlers.schemas.request import Request
+from handlers.types.request import Request
 from scripts.archives.formats import ARCHIVE_FORMATS
 from scripts.archives.packing import pack
 from tests import sounds

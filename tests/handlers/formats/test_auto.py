@@ -20,7 +20,7 @@ from handlers.engine import Engine
 from handlers.errors import Unprocessable, WrongCheckpoint, WrongConfig
 from handlers.formats import CHOICE_FILE, Choice
 from handlers.formats.openvino import Format
-from handlers.schemas.request import Request
+from handlers.types.request import Request
 from tests.sentences import Sentence, refused
 from tests.serving import Served, differences
 

@@ -16,7 +16,7 @@ from handlers import formats
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.errors import WrongCheckpoint
-from handlers.schemas.request import Request, TokenIds
+from handlers.types.request import Request, TokenIds
 from tests import families
 from tests.sentences import refused
 

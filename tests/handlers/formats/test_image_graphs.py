@@ -21,7 +21,7 @@ from handlers.errors import WrongCheckpoint, WrongConfig
 from handlers.export.manifest import ExportManifest
 from handlers.export.parity_report import ParityReport
 from handlers.formats import export
-from handlers.schemas.request import Request
+from handlers.types.request import Request
 from tests import tiny, vision_families
 from tests.images import TEXTS
 from tests.modes.image_classification import drawn_for

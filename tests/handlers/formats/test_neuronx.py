@@ -22,7 +22,7 @@ from handlers.export.parity_report import ParityReport
 from handlers.formats import check_config, export
 from handlers.formats._neuron import FixedShapeModel
 from handlers.runtime.model import ForwardOnlyModel
-from handlers.schemas.request import Request
+from handlers.types.request import Request
 from tests.samples import inputs_of
 from tests.sentences import refused
 from tests.serving import Served, differences

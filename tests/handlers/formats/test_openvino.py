@@ -21,7 +21,7 @@ from handlers.export.parity_report import ParityReport, compare_outputs
 from handlers.export.quantize import Quantized
 from handlers.formats import check_config, export
 from handlers.formats.openvino import _compile_settings, min_running
-from handlers.schemas.request import Request
+from handlers.types.request import Request
 from scripts.paths import ROOT
 from tests import tiny
 from tests.samples import FINE, requests_of

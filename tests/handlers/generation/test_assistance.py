@@ -14,7 +14,7 @@ from handlers.config.handler_section import ASSISTANT_FOLDER
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.errors import WrongCheckpoint, WrongConfig
-from handlers.schemas.request import Request
+from handlers.types.request import Request
 from tests import tiny
 from tests.sentences import Sentence, refused
 from tests.serving import Served, stream_into

@@ -18,7 +18,7 @@ from handlers.errors import OutOfTime, Overloaded, RequestTooLarge, Unprocessabl
 from handlers.generation.batch_scheduler import BatchScheduler
 from handlers.generation.generator import Generator
 from handlers.runtime.deadline import Deadline
-from handlers.schemas.request import Request, TextStream
+from handlers.types.request import Request, TextStream
 from tests import tiny
 from tests.continuous import LONG, held, predict, wait_for_texts
 from tests.sentences import refused

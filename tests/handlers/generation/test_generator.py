@@ -19,8 +19,8 @@ from handlers.generation.generator import Generator, Prompt
 from handlers.generation.parameters import GenerationParameters
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.runtime.model import ForwardOnlyModel
-from handlers.schemas.request import Request
 from handlers.telemetry.meter import Meter
+from handlers.types.request import Request
 from tests import tiny
 from tests.sentences import Sentence
 from tests.serving import Served, stream_into

@@ -22,7 +22,7 @@ from handlers.generation.grammar import (
     json_rule,
     to_lark,
 )
-from handlers.schemas.structured_output import Grammar
+from handlers.types.structured_output import Grammar
 from tests.sentences import Sentence, refused
 from tests.tiny_tokenizers import write_bert, write_gpt2, write_llama, write_roberta
 

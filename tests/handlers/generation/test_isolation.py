@@ -13,8 +13,8 @@ import pytest
 
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
-from handlers.schemas.request import Request
 from handlers.telemetry.meter import Meter
+from handlers.types.request import Request
 from tests import tiny
 from tests.handlers.generation.test_chat import TEMPLATE
 from tests.handlers.generation.test_generator import DeadlineOfQuestions

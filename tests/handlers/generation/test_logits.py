@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from handlers.http.request import HttpRequest
-from handlers.schemas.request import GeneratedToken, Request, TextStream
 from handlers.telemetry.meter import Meter
+from handlers.types.request import GeneratedToken, Request, TextStream
 from tests.samples import FINE, ODD
 from tests.sentences import Sentence
 from tests.serving import Served

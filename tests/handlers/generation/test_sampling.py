@@ -13,7 +13,7 @@ from transformers import GenerationConfig
 
 from handlers.errors import NotFinite
 from handlers.generation.sampling import BatchRows, PerPromptSampler, Sampling
-from handlers.schemas.request import Request
+from handlers.types.request import Request
 from tests import tiny
 from tests.serving import Served, stream_into
 

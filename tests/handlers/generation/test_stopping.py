@@ -16,7 +16,7 @@ from handlers.generation.stopping import (
     find_stop,
 )
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
-from handlers.schemas.request import GeneratedToken
+from handlers.types.request import GeneratedToken
 from tests.handlers.generation.test_decoding import encode, tokenizer
 from tests.serving import stream_into
 

@@ -14,7 +14,7 @@ from handlers.errors import BadRequest, RequestTooLarge
 from handlers.generation.grammar import GrammarCompiler
 from handlers.generation.text_grammar import TextGrammar
 from handlers.generation.tool_calls import HERMES, ToolCall, ToolUse
-from handlers.schemas.structured_output import Grammar, Tool
+from handlers.types.structured_output import Grammar, Tool
 from tests.sentences import refused
 from tests.tiny_tokenizers import write_gpt2
 

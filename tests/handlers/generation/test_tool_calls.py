@@ -19,7 +19,7 @@ from handlers.generation.tool_calls import (
     ToolUse,
     syntax_of,
 )
-from handlers.schemas.structured_output import Tool
+from handlers.types.structured_output import Tool
 from tests.sentences import refused
 from tests.tiny_tokenizers import write_gpt2
 

@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 
 from handlers.errors import BadRequest
 from handlers.generation.chat import check_messages, prompt_of
-from handlers.schemas.structured_output import Tool
+from handlers.types.structured_output import Tool
 from tests.sentences import refused
 from tests.tiny_tokenizers import write_gpt2
 

@@ -16,7 +16,7 @@ from handlers.http.streams import (
     event,
     is_stream,
 )
-from handlers.schemas.request import GeneratedToken
+from handlers.types.request import GeneratedToken
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from handlers.errors import BadRequest, RequestError
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.protocols.cohere import FLOATS, Protocol
-from handlers.schemas.model_info import Service
-from handlers.schemas.request import Request
+from handlers.types.model_info import Service
+from handlers.types.request import Request
 from tests.handlers.protocols.test_protocols import MODEL
 from tests.samples import FINE, ODD
 from tests.sentences import Sentence, refused

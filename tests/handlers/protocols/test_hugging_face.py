@@ -14,8 +14,8 @@ from handlers.generation.parameters import NAMES
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.protocols.hugging_face import OF_TOKENS, Protocol
-from handlers.schemas.request import Request
 from handlers.telemetry.meter import Meter
+from handlers.types.request import Request
 from tests.handlers.generation.test_chat import CHAT, TEMPLATE
 from tests.handlers.protocols.test_protocols import MODEL
 from tests.samples import FINE, ODD

@@ -19,8 +19,8 @@ from handlers.protocols.base import BaseProtocol, ParsedRequest
 from handlers.protocols.open_inference import protocol as open_inference
 from handlers.protocols.open_inference import tensors
 from handlers.protocols.openai import endpoint
-from handlers.schemas.model_info import Limits, ModelInfo
-from handlers.schemas.request import Request
+from handlers.types.model_info import Limits, ModelInfo
+from handlers.types.request import Request
 from tests.sentences import Sentence, refused
 from tests.serving import read_json
 

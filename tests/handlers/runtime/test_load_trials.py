@@ -16,8 +16,8 @@ from handlers.formats import _packable, pretrained
 from handlers.runtime import load_trials
 from handlers.runtime.integrity import SUMS, sums_of, verify
 from handlers.runtime.load_trials import FILE, TrialKey
-from handlers.schemas.request import Request
 from handlers.tasks._batching_trial import BatchingTrial
+from handlers.types.request import Request
 
 MODE = "sequence_classification"
 TEXTS = ("fine", "a text that is longer than the others", "no")

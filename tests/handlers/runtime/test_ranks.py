@@ -11,8 +11,8 @@ from handlers.errors import OutOfTime
 from handlers.runtime.deadline import Deadline, DeadlineExceeded, before
 from handlers.runtime.lazy_load import LazyLoad
 from handlers.runtime.ranks import agree
-from handlers.schemas.request import Request
 from handlers.telemetry.meter import Meter
+from handlers.types.request import Request
 from tests.clock import Clock
 from tests.ranks import on_ranks
 

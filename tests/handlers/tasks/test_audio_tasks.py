@@ -16,7 +16,7 @@ from handlers import tasks
 from handlers.config.choices import modes
 from handlers.errors import WrongCheckpoint, WrongConfig
 from handlers.http.request import HttpRequest
-from handlers.schemas.model_info import AUDIO_COLUMN
+from handlers.types.model_info import AUDIO_COLUMN
 from tests import tiny
 from tests.handlers.media.test_audio import HOURS, wav
 from tests.images import raw

@@ -15,8 +15,8 @@ from transformers import AutoFeatureExtractor, AutoTokenizer, pipeline
 
 from handlers.errors import WrongCheckpoint
 from handlers.runtime.deadline import Deadline
-from handlers.schemas.request import Request
 from handlers.telemetry.meter import Meter
+from handlers.types.request import Request
 from tests import sounds
 from tests.sentences import Sentence, refused
 from tests.serving import Served, differences

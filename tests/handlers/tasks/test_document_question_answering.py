@@ -23,7 +23,7 @@ from transformers.pipelines.document_question_answering import DocumentQuestionA
 
 from handlers.errors import RequestTooLarge
 from handlers.media import ocr
-from handlers.schemas.word_boxes import MAX_WORDS, read_word_boxes
+from handlers.tasks.document_question_answering import MAX_WORDS, read_word_boxes
 from tests.images import IMAGES, TEXTS
 from tests.modes._cases import FINE, LONG, ODD
 from tests.sentences import Sentence

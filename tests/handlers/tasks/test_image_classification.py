@@ -13,7 +13,7 @@ import pytest
 
 from handlers.engine import Engine
 from handlers.http.request import HttpRequest
-from handlers.schemas.request import Request
+from handlers.types.request import Request
 from tests import tiny
 from tests.images import FILES, IMAGES, TEXTS, raw
 from tests.serving import Served, differences

@@ -20,8 +20,8 @@ from demo_models.synthetic_images import as_base64, as_png
 from handlers import tasks
 from handlers.config.choices import modes
 from handlers.errors import WrongCheckpoint
-from handlers.schemas.model_info import IMAGE_COLUMN
-from handlers.schemas.request import Request
+from handlers.types.model_info import IMAGE_COLUMN
+from handlers.types.request import Request
 from tests import tiny, vision_families
 from tests.images import BROKEN, FILES, IMAGES, TEXTS, raw
 from tests.modes import cases, each_mode

@@ -15,8 +15,8 @@ from handlers.errors import WrongCheckpoint
 from handlers.http.repeated_fields import distinct_names
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
-from handlers.schemas.request import Request
 from handlers.telemetry.meter import Meter
+from handlers.types.request import Request
 from tests import tiny_multimodal
 from tests.images import BROKEN, FILES, IMAGES, TEXTS
 from tests.modes.image_text_to_text import chat_about

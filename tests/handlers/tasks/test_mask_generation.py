@@ -10,9 +10,9 @@ import pytest
 
 from handlers.errors import OutOfTime, RequestTooLarge
 from handlers.runtime.deadline import Deadline
-from handlers.schemas.request import Request
 from handlers.tasks import mask_generation
 from handlers.tasks.mask_generation import MaskGenerationParameters, crops, distinct
+from handlers.types.request import Request
 from tests.clock import Clock
 from tests.images import IMAGES, TEXTS
 from tests.modes import cases

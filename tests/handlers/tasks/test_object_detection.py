@@ -10,7 +10,7 @@ from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPi
 
 from handlers.engine import Engine
 from handlers.errors import WrongCheckpoint
-from handlers.schemas.request import Request
+from handlers.types.request import Request
 from tests import tiny
 from tests.images import IMAGES, TEXTS
 from tests.sentences import refused

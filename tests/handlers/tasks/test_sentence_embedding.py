@@ -16,7 +16,7 @@ from transformers import T5EncoderModel
 from handlers.config.model_config import ModelConfig
 from handlers.errors import BadRequest
 from handlers.formats import export
-from handlers.schemas.request import Request, TokenIds
+from handlers.types.request import Request, TokenIds
 from tests import tiny
 from tests.reference.embedding_checkpoints import MODE, PROMPTS, write
 from tests.samples import FINE, LONG

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from handlers.errors import RequestError, WrongCheckpoint
-from handlers.schemas.request import Request
 from handlers.telemetry.meter import Meter
+from handlers.types.request import Request
 from tests import tiny
 from tests.samples import FINE, LONG, ODD
 from tests.sentences import Sentence, refused

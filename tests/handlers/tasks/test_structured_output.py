@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from handlers.errors import BadRequest
-from handlers.schemas.request import Request
+from handlers.types.request import Request
 from tests import tiny
 from tests.handlers.generation.test_chat import TEMPLATE, WITH_TOOLS
 from tests.sentences import Sentence

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from handlers.errors import RequestTooLarge
-from handlers.schemas.request import Request, TokenIds
+from handlers.types.request import Request, TokenIds
 from tests.sentences import Sentence, refused
 from tests.serving import Served
 

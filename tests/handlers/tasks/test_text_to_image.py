@@ -19,8 +19,8 @@ from handlers.errors import OutOfTime, RequestError
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.runtime.deadline import Deadline
-from handlers.schemas.request import Request, StepStream
 from handlers.telemetry.meter import Meter
+from handlers.types.request import Request, StepStream
 from tests.modes.text_to_image import FEW, SIDE
 from tests.sentences import Sentence
 from tests.serving import Served, read_png

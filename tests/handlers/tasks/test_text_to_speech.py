@@ -20,8 +20,8 @@ from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.media.audio import wav_in_base64
 from handlers.runtime.deadline import Deadline
-from handlers.schemas.request import Request
 from handlers.telemetry.meter import Meter
+from handlers.types.request import Request
 from tests import tiny_vits
 from tests.modes.text_to_speech import INPUTS
 from tests.sentences import Sentence, refused

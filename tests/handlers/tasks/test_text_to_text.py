@@ -17,7 +17,7 @@ from handlers.engine import Engine
 from handlers.errors import WrongCheckpoint, WrongConfig
 from handlers.formats import check_config
 from handlers.http.request import HttpRequest
-from handlers.schemas.request import Request
+from handlers.types.request import Request
 from tests import tiny
 from tests.samples import FINE, ODD
 from tests.sentences import Sentence, refused

@@ -9,9 +9,8 @@ import pytest
 
 from handlers.errors import OutOfTime, RequestError
 from handlers.runtime.deadline import Deadline
-from handlers.schemas.request import Request, TokenIds
-from handlers.schemas.tokenized_text import TokenizedText
 from handlers.telemetry.meter import Meter
+from handlers.types.request import Request, TokenIds, TokenizedText
 from tests.handlers.generation.test_chat import CHAT, PROMPT, TEMPLATE
 from tests.modes import each_mode
 from tests.samples import FINE, LONG, ODD, text_modes

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from handlers.schemas.request import Request
+from handlers.types.request import Request
 from tests import tiny
 from tests.sentences import Sentence
 from tests.serving import Served, differences

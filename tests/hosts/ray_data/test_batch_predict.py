@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
-from handlers.schemas.request import Request
+from handlers.types.request import Request
 from scripts.paths import ROOT
 from tests.hosts.host_python import RAY_PYTHON, run_script, run_successfully
 from tests.serving import Served, differences

@@ -9,7 +9,7 @@ from demo_models.calibration import FILE, bodies
 from demo_models.trainers import modes
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongConfig
-from handlers.schemas.request import Sample
+from handlers.types.request import Sample
 from scripts.archives.calibration import samples
 from scripts.paths import ARTIFACTS
 from tests.sentences import refused

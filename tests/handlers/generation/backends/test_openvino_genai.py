@@ -30,7 +30,7 @@ from handlers.formats.openvino import LONGEST_WHOLE_PROMPT
 from handlers.generation.backends.base import NewTokens
 from handlers.generation.backends.requests import RunningSequence
 from handlers.runtime.deadline import Deadline
-from handlers.schemas.request import Request, TextStream
+from handlers.types.request import Request, TextStream
 from tests import tiny
 from tests.continuous import wait_for_texts
 from tests.sentences import refused

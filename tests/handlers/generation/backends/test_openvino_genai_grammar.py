@@ -16,7 +16,7 @@ from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.errors import BadRequest, Overloaded, Unprocessable
 from handlers.generation.backends.openvino_genai_grammar import check_pattern, check_schema
-from handlers.schemas.request import Request, TextStream
+from handlers.types.request import Request, TextStream
 from tests import tiny
 from tests.handlers.generation.test_chat import CHAT, TEMPLATE
 from tests.sentences import Sentence, refused

@@ -25,7 +25,7 @@ from handlers.errors import (
     WrongCheckpoint,
 )
 from handlers.runtime.deadline import Deadline
-from handlers.schemas.request import Request, TextStream
+from handlers.types.request import Request, TextStream
 from tests import tiny
 from tests.serving import differences
 from tests.vllm_python import VLLM_PYTHON

@@ -19,7 +19,7 @@ from handlers.engine import Engine
 from handlers.errors import Unprocessable, WrongCheckpoint, WrongConfig
 from handlers.generation.backends.vllm import _environment, engine_arguments, sampling_settings
 from handlers.generation.parameters import GenerationParameters
-from handlers.schemas.request import Request
+from handlers.types.request import Request
 from tests.sentences import refused
 
 MODE = "text_generation"

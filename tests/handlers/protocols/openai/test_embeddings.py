@@ -16,7 +16,7 @@ from handlers.errors import BadRequest, RequestError
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.protocols.base import BaseProtocol
-from handlers.schemas.request import Request
+from handlers.types.request import Request
 from tests.handlers.protocols.test_protocols import MODEL
 from tests.samples import FINE
 from tests.sentences import Sentence, refused

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from handlers.errors import BadRequest
-from handlers.schemas.request import TokenIds
+from handlers.types.request import TokenIds
 
 
 @pytest.mark.parametrize(("side", "kept"), [("left", (6, 7)), ("right", (5, 6))])

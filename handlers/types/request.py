@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any, ClassVar, NotRequired
 
+import numpy as np
+import numpy.typing as npt
 from typing_extensions import TypedDict
 
 from handlers.config.quoting import quote
@@ -220,3 +223,37 @@ class Sample(Request):
 def place_of(request: Request) -> str:
     """Return the place of a request, for errors."""
     return request.place if isinstance(request, Sample) else "a row of handler.calibration"
+
+
+class Operation(IntEnum):
+    """What the engine does for a request, in the order in which a batch is run."""
+
+    TOKENIZE = 1
+    DETOKENIZE = 2
+    PREDICT = 3
+    # Last, as it takes longest.
+    EXPLAIN = 4
+
+
+@dataclass(frozen=True, eq=False)
+class TokenizedText:
+    """A text and its tokens.
+
+    Attributes:
+        text: the text; of a chat, the prompt of its template.
+        ids: the ids of the tokens.
+        offsets: begin and end of each token among the characters of the text, of shape
+            (tokens, 2); both are 0 for a token that the tokenizer adds. None where the tokenizer
+            does not know them.
+        special: the names of the special tokens among them, by id.
+        names: the name of each token where there are no offsets.
+    """
+
+    text: str
+    ids: npt.NDArray[np.int64]
+    offsets: npt.NDArray[np.int64] | None
+    special: Mapping[int, str]
+    names: Sequence[str] = ()
+
+    def __len__(self) -> int:
+        return len(self.ids)

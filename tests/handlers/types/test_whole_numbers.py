@@ -9,8 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from handlers import tasks
 from handlers.config.choices import modes
 from handlers.protocols.openai.bodies import CompletionBody
-from handlers.schemas.explanation_parameters import ExplanationParameters
-from handlers.schemas.parameters import Parameters, WholeNumbers
+from handlers.types.parameters import ExplanationParameters, Parameters, WholeNumbers
 
 NEEDED = {
     "CompletionBody": {"prompt": "a"},

@@ -23,7 +23,7 @@ from pydantic import (
     WrapValidator,
 )
 
-from handlers.schemas.json_schema import PlainSchema
+from handlers.types.parameters import PlainSchema
 
 # OpenAI accepts as many.
 MAX_TOOLS = 128

@@ -1,0 +1,313 @@
+"""Parameters of requests: bases of the models that check them, and their JSON schemas."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
+
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema
+
+from handlers.config.choices import module_names, suggest
+from handlers.config.quoting import quote
+from handlers.config.validation_messages import describe_validation_error
+from handlers.errors import BadRequest, RequestTooLarge, Unprocessable, WrongConfig
+from handlers.types.model_info import Schema
+from handlers.types.text_checks import json_type
+
+ANY = None
+# A text that is too long is truncated, unless the YAML says otherwise.
+TRUNCATED = (True, "longest_first")
+
+
+@dataclass(frozen=True)
+class PipelineNames:
+    """The names that a mode accepts.
+
+    Attributes:
+        ignored: names that change nothing, and the values that are ignored, or ANY.
+        switches: names that are true or false, and the parameters that true stands for.
+    """
+
+    ignored: Mapping[str, Collection[Any] | None] = field(default_factory=dict)
+    switches: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the mode's parameters; those under their own names take precedence.
+
+        Raises:
+            BadRequest: a switch is neither true nor false.
+            Unprocessable: another value of an ignored name.
+        """
+        own = {name: value for name, value in given.items() if name not in self}
+        for name in given.keys() & self.ignored.keys():
+            self._check_ignored(name, given[name])
+        for name in given.keys() & self.switches.keys():
+            own = {**self._switched(name, given[name]), **own}
+        return own
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.ignored or name in self.switches
+
+    def _check_ignored(self, name: str, value: Any) -> None:
+        known = self.ignored[name]
+        if known is not ANY and value not in (None, [], *known):
+            raise Unprocessable(f"{name} cannot be done by this server; leave it out.")
+
+    def _switched(self, name: str, value: Any) -> Mapping[str, Any]:
+        if value is not None and not isinstance(value, bool):
+            raise BadRequest(
+                f"parameters: {name} must be true or false, and is {json_type(value)}."
+            )
+        return self.switches[name] if value else {}
+
+
+def in_lower_case(value: Any) -> Any:
+    """Return a word in lower case, as the pipelines read it; other values as they are."""
+    return value.lower() if isinstance(value, str) else value
+
+
+BodyT = TypeVar("BodyT", bound=BaseModel)
+# More than clients send: each unknown key and each wrong value would be an error of its own.
+MAX_KEYS = 100
+MAX_VALUES = 2_000
+
+
+class WholeNumbers(BaseModel):
+    """Base of models that accept 2.0 for 2; a field of floats accepts both as well."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_whole_numbers(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        return {name: _with_whole_numbers(value) for name, value in values.items()}
+
+
+def _with_whole_numbers(value: Any) -> Any:
+    """Return a value with whole numbers as integers, those in a list or an object included."""
+    if isinstance(value, list):
+        return [_whole(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _whole(each) for name, each in value.items()}
+    return _whole(value)
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+class Parameters(WholeNumbers):
+    """Base of every mode's parameters, with strict types and without unknown names.
+
+    Attributes:
+        pipeline_names: other names of transformers' pipelines that are accepted.
+    """
+
+    pipeline_names: ClassVar[PipelineNames] = PipelineNames()
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+    )
+
+    @classmethod
+    def defaults_from(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Check the YAML's `handler.parameters`, the defaults of every request.
+
+        Raises:
+            WrongConfig: with the first mistake.
+        """
+        try:
+            cls.model_validate(dict(given))
+        except ValidationError as error:
+            raise WrongConfig(
+                "handler.parameters", *describe_validation_error(cls, error)
+            ) from None
+        return cls._by_name(given)
+
+    @classmethod
+    def of_request(cls, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Self:
+        """Return a request's parameters over the YAML's defaults.
+
+        Clients send null for parameters that they do not set: where null has no meaning, it is the
+        default.
+
+        Raises:
+            BadRequest: with the first mistake.
+            Unprocessable: it sets a pipeline's parameter that is not supported.
+        """
+        named = cls.pipeline_names.resolve(cls._by_name(given))
+        try:
+            return cls.model_validate({**defaults, **cls._without_nulls(named)})
+        except ValidationError as error:
+            problem, remedy = describe_validation_error(cls, error)
+            raise BadRequest(f"parameters: {problem}; {remedy}") from None
+
+    @classmethod
+    def _without_nulls(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return parameters without those whose null has no meaning."""
+        not_null = {name for name, field in cls.model_fields.items() if not _accepts_null(field)}
+        return {
+            name: value
+            for name, value in given.items()
+            if value is not None or name not in not_null
+        }
+
+    @classmethod
+    def _by_name(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return parameters under the names of their fields instead of their aliases."""
+        aliases = ((name, field.validation_alias) for name, field in cls.model_fields.items())
+        names = {
+            choice: name
+            for name, alias in aliases
+            if isinstance(alias, AliasChoices)
+            for choice in alias.choices
+        }
+        return {names.get(key, key): value for key, value in given.items()}
+
+
+def _accepts_null(field: FieldInfo) -> bool:
+    return type(None) in get_args(field.annotation)
+
+
+def parse_body(model: type[BodyT], content: Any) -> BodyT:
+    """Return the content of a request's body, checked by its pydantic model.
+
+    Raises:
+        BadRequest: with the first mistake.
+    """
+    if not isinstance(content, dict):
+        raise BadRequest(f"The body must be an object, and is {json_type(content)}.")
+    if len(content) > MAX_KEYS:
+        raise BadRequest(f"The body has {len(content):,} keys; send at most {MAX_KEYS}.")
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        problem, remedy = describe_validation_error(model, error)
+        raise BadRequest(f"{problem}; {remedy}") from None
+
+
+def check_size(parameters: Mapping[str, Any]) -> None:
+    """Check the number of values in parameters, those in lists and objects included.
+
+    Raises:
+        RequestTooLarge: there are too many.
+    """
+    count, remaining = 0, deque[Any]([parameters])
+    while remaining:
+        values = remaining.popleft()
+        count += len(values)
+        if count > MAX_VALUES:
+            raise RequestTooLarge(f"parameters has more than {MAX_VALUES:,} values; send fewer.")
+        inner = values.values() if isinstance(values, Mapping) else values
+        remaining.extend(each for each in inner if isinstance(each, (list, Mapping)))
+
+
+Granularity = Literal["token", "word"]
+BaselineImage = Literal["mean", "blur", "black"]
+
+
+class ExplanationParameters(Parameters):
+    """How to explain, whatever the rows of the mode are.
+
+    `method` is the name of a file in `handlers/explainers/`; `target` what is explained, each mode
+    says in which form, the prediction by default; `n_steps` of integrated gradients, by default as
+    many as it takes; `n_samples` of the sampling methods.
+    """
+
+    method: str | None = None
+    """Attribution method, see [Methods](#methods). Without it, the default of the mode."""
+    target: Any = None
+    """What is explained, see [Targets](#targets). Without it, the prediction."""
+    n_steps: Annotated[int, Field(ge=1, le=1000)] | None = None
+    """Steps of `layer_integrated_gradients` and `integrated_gradients`. Without it, as many as
+    convergence needs."""
+    n_samples: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """Samples of `shapley_value_sampling` and `kernel_shap`."""
+
+    @field_validator("method")
+    @classmethod
+    def _method_has_a_file(cls, word: str | None) -> str | None:
+        known = module_names("explainers")
+        if word is not None and word not in known:
+            raise ValueError(f"is {quote(word)}; {suggest(word, known)}")
+        return word
+
+
+class TextExplanationParameters(ExplanationParameters):
+    """How to explain by the tokens or words of texts."""
+
+    granularity: Granularity = "token"
+    """Unit of the attributions."""
+
+
+class ImageExplanationParameters(ExplanationParameters):
+    """How to explain by the patches of an image."""
+
+    resolution: Annotated[int, Field(ge=2, le=64)] = 14
+    """Patches along the longer side of the image, the unit of the attributions."""
+    baseline: BaselineImage = "mean"
+    """What replaces the image, or a part of it: its mean colour, the image blurred, or black."""
+    window: PositiveInt = 2
+    """Side of the square that `occlusion` covers, in patches."""
+    stride: PositiveInt = 1
+    """Distance between two squares of `occlusion`, in patches; at most `window`."""
+
+    @field_validator("stride")
+    @classmethod
+    def _every_patch_is_covered(cls, stride: int, info: ValidationInfo) -> int:
+        window = info.data.get("window", stride)
+        if stride > window:
+            raise ValueError(f"is {stride} and window {window}; send at most window")
+        return stride
+
+
+def split_parameters(
+    kind: type[ExplanationParameters], given: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the parameters of the explanation, which are of a kind, and those of the mode."""
+    explanation = {key: given[key] for key in given if key in kind.model_fields}
+    return explanation, {key: given[key] for key in given if key not in explanation}
+
+
+class PlainSchema(GenerateJsonSchema):
+    """JSON schemas without titles that repeat a field's name."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+def json_schema(kind: Any) -> dict[str, Any]:
+    """Return the JSON schema of a type."""
+    return TypeAdapter(kind).json_schema(schema_generator=PlainSchema)
+
+
+def parameter_schemas(kind: type[Parameters], defaults: Schema) -> dict[str, Any]:
+    """Return the JSON schema of each parameter by name, with the given defaults.
+
+    Descriptions are left out: they belong to the documentation, and are long for an answer.
+    """
+    found = kind.model_json_schema(by_alias=False, schema_generator=PlainSchema)["properties"]
+    for name, schema in found.items():
+        schema.pop("description", None)
+        if name in defaults:
+            schema["default"] = defaults[name]
+    return dict(found)
