@@ -27,7 +27,7 @@ from handlers.telemetry.meter import Meter
 from handlers.types.request import Request
 from scripts.paths import ROOT
 from scripts.serving.openmp import openmp_environment
-from scripts.serving.server_command import DROPPED, OFFLINE
+from scripts.serving.torchserve import DROPPED, OFFLINE
 
 TIMEOUT = 600
 

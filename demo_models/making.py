@@ -10,14 +10,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from demo_models.score import Score
+from demo_models.evaluation import Score
 from demo_models.trainers import modes, trainer_of
 from handlers.checkpoints.folder_kinds import files_in
 from handlers.config.choices import suggest
 from handlers.errors import KitError, WrongCheckpoint
 from scripts.default_modes import default_modes
 from scripts.hub.checkpoint_files import ROOT_FILES
-from scripts.hub.checkpoint_source import Source
+from scripts.hub.download import Source
 from scripts.hub.staging import Staging
 from scripts.paths import MODELS
 

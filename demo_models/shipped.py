@@ -18,8 +18,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from demo_models.evaluation import Score
 from demo_models.low_rank import merge, trained_tensors
-from demo_models.score import Score
 from demo_models.synthetic_text.grammar import Split
 from demo_models.trainers.base import Trainer
 from demo_models.training import quiet, repeatable

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw
 
-from demo_models.batches import Feature
+from demo_models.training import Feature
 from scripts.paths import ARTIFACTS
 
 COLOURS = {"red": (200, 40, 40), "green": (40, 160, 60), "blue": (50, 80, 200)}

@@ -28,12 +28,12 @@ from scripts.archives.manifest import MANIFEST_FILE
 from scripts.archives.model_store import list_archives
 from scripts.archives.verification import verify_archive
 from scripts.paths import BUILD, MODEL_CONFIGS, MODEL_STORE, ROOT
-from scripts.serving.java import java_home
-from scripts.serving.memory import Memory
 from scripts.serving.ports import PortInUse, Ports
+from scripts.serving.processes import Memory
 from scripts.serving.properties import read_properties
 from scripts.serving.readiness import failures
 from scripts.serving.server import Server
+from scripts.serving.torchserve import java_home
 
 KIT = "transformers-on-torchserve"
 CPUINFO = Path("/proc/cpuinfo")

@@ -18,9 +18,8 @@ from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import KitError
 from handlers.formats import check_config, choose
-from scripts.hub.adapters import bring_adapters
 from scripts.hub.client import Hub
-from scripts.hub.download import check_folder, download, find_downloaded
+from scripts.hub.download import bring_adapters, check_folder, download, find_downloaded
 from scripts.paths import ROOT, assistant_of, checkpoint_of, config_paths, model_name
 
 INTERRUPTED = 130

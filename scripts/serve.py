@@ -14,14 +14,12 @@ from rich.console import Console
 from scripts.archives.model_store import list_archives
 from scripts.command_line import PublicKey, plain_errors, split_names
 from scripts.paths import BUILD, MODEL_STORE, ROOT
-from scripts.serving.draining import DRAIN_SECONDS, drain
 from scripts.serving.fork_server.start import is_on as is_fork_server_on
-from scripts.serving.memory import Memory
 from scripts.serving.ports import Ports
+from scripts.serving.processes import Memory
 from scripts.serving.properties import read_properties
-from scripts.serving.server import Server
-from scripts.serving.server_command import JSON_LOGGING, LOGGING
-from scripts.serving.torchserve import TorchServe
+from scripts.serving.server import DRAIN_SECONDS, Server, drain
+from scripts.serving.torchserve import JSON_LOGGING, LOGGING, TorchServe
 
 CONFIG = ROOT / "config.properties"
 PORTS = Ports.of(read_properties(CONFIG))

@@ -9,6 +9,7 @@ import typer
 
 from scripts.command_line import PublicKey, plain_errors
 from scripts.paths import BUILD, MODEL_STORE
+from scripts.serving.background import KServeServer, start_kserve_server
 from scripts.serving.host_commands import (
     PORT,
     Models,
@@ -24,7 +25,6 @@ from scripts.serving.host_commands import (
     leave_if_running,
     require_environment,
 )
-from scripts.serving.kserve_server import KServeServer, start_kserve_server
 
 WORKDIR = BUILD / "kserve_server"
 

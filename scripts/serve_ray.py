@@ -13,6 +13,7 @@ import typer
 from handlers.errors import KitError
 from scripts.command_line import PublicKey, plain_errors
 from scripts.paths import BUILD, MODEL_STORE
+from scripts.serving.background import RayServer, start_ray_server
 from scripts.serving.host_commands import (
     PORT,
     Models,
@@ -29,7 +30,6 @@ from scripts.serving.host_commands import (
     require_environment,
     unpack_all,
 )
-from scripts.serving.ray_server import RayServer, start_ray_server
 from scripts.serving.tracebacks import last_line
 
 WORKDIR = BUILD / "ray_server"

@@ -18,7 +18,7 @@ from scripts.paths import ROOT
 from scripts.serving.openmp import openmp_environment
 from scripts.serving.ports import HOST, free_ports
 from scripts.serving.processes import end_group, started_at
-from scripts.serving.server_command import OFFLINE
+from scripts.serving.torchserve import OFFLINE
 
 TIMEOUT = 300
 POLL_INTERVAL = 0.2

@@ -12,7 +12,7 @@ from benchmarks.contenders import sentence_transformers_engine
 from benchmarks.contenders.external import NotInstalled
 from handlers.errors import KitError
 from scripts.paths import ROOT
-from scripts.serving.server_command import OFFLINE
+from scripts.serving.torchserve import OFFLINE
 
 ENVIRONMENT = ".venv-infinity"
 BACKENDS = ("torch", "onnx", "openvino")

@@ -25,7 +25,7 @@ from handlers.errors import KitError
 from scripts.paths import ROOT
 from scripts.serving.openmp import openmp_environment
 from scripts.serving.processes import end_group
-from scripts.serving.server_command import DROPPED, OFFLINE
+from scripts.serving.torchserve import DROPPED, OFFLINE
 
 PROGRAMS = ROOT / "benchmarks" / "contenders"
 EXPORT = PROGRAMS / "openvino_export.py"

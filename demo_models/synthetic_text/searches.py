@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import NamedTuple
 
-from demo_models.score import mean
+from demo_models.evaluation import mean
 from demo_models.synthetic_text.grammar import Split
 from demo_models.synthetic_text.questions import questions
 

@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from demo_models.batches import Feature
 from demo_models.synthetic_images import drawn_inputs
-from demo_models.training import Plan, Tick, fit, quiet, repeatable
+from demo_models.training import Feature, Plan, Tick, fit, quiet, repeatable
 
 
 class Trainer(ABC):

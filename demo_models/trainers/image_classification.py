@@ -6,11 +6,10 @@ from typing import Any
 
 from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessorPil
 
-from demo_models.batches import Feature
 from demo_models.evaluation import accuracy
 from demo_models.synthetic_images import LABELS, SIDE, drawn_features
 from demo_models.trainers.base import ImageTrainer
-from demo_models.training import Plan
+from demo_models.training import Feature, Plan
 
 CONFIG = {
     "image_size": SIDE,

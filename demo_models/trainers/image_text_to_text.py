@@ -21,12 +21,11 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from demo_models.batches import Feature, chunks
+from demo_models.evaluation import mean
 from demo_models.processors import Processors
-from demo_models.score import mean
 from demo_models.synthetic_images import COLOURS, SHAPES, SIDE, as_base64, draw
 from demo_models.trainers.base import Trainer
-from demo_models.training import Plan
+from demo_models.training import Feature, Plan, chunks
 
 PAD, END, UNKNOWN, IMAGE = "<pad>", "</s>", "<unk>", "<image>"
 # What a space is in a token.

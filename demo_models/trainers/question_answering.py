@@ -9,15 +9,13 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForQuestionAnswering, PreTrainedModel, PreTrainedTokenizerBase
 
-from demo_models.batches import Feature
-from demo_models.evaluation import forward
+from demo_models.evaluation import f1, forward, mean
 from demo_models.minilm import load_model, load_tokenizer
-from demo_models.score import f1, mean
 from demo_models.shipped import ShippedTrainer
 from demo_models.synthetic_text.grammar import Split
 from demo_models.synthetic_text.passages import asked, mixed_questions, unanswerable
 from demo_models.synthetic_text.questions import Question, questions
-from demo_models.training import Plan
+from demo_models.training import Feature, Plan
 
 Offsets = list[tuple[int, int] | None]
 

@@ -10,7 +10,6 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from demo_models.batches import Feature
 from demo_models.evaluation import accuracy
 from demo_models.minilm import load_model, load_tokenizer
 from demo_models.shipped import ShippedTrainer
@@ -22,7 +21,7 @@ from demo_models.synthetic_text.sentiment import (
     reviews,
     written_reviews,
 )
-from demo_models.training import Plan
+from demo_models.training import Feature, Plan
 
 
 class SequenceClassification(ShippedTrainer):

@@ -18,13 +18,11 @@ from transformers import (
     TapasTokenizer,
 )
 
-from demo_models.batches import Feature
-from demo_models.evaluation import forward
+from demo_models.evaluation import forward, mean
 from demo_models.minilm import FROZEN_LAYERS, SIZES, load_tokenizer, minilm
-from demo_models.score import mean
 from demo_models.synthetic_text.grammar import Split
 from demo_models.trainers.base import Trainer
-from demo_models.training import Plan
+from demo_models.training import Feature, Plan
 from handlers.tasks._tables import TOKEN_TYPES, Table, cell_probabilities, data_frame
 
 NAMES: Mapping[Split, Sequence[str]] = {

@@ -13,11 +13,10 @@ import torch
 from torch import nn
 from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
 
-from demo_models.batches import Feature, chunks
-from demo_models.score import mean
+from demo_models.evaluation import mean
 from demo_models.synthetic_images import COLOURS, LABELS, SIDE, draw
 from demo_models.trainers.base import Trainer
-from demo_models.training import Plan, Tick, fit, quiet, repeatable
+from demo_models.training import Feature, Plan, Tick, chunks, fit, quiet, repeatable
 from handlers.checkpoints.diffusion import import_diffusers
 
 # The empty word ends a text; words that are not here are spelled in letters.

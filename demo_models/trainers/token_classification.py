@@ -6,10 +6,8 @@ from typing import Any
 
 from transformers import AutoModelForTokenClassification, PreTrainedModel, PreTrainedTokenizerBase
 
-from demo_models.batches import Feature
-from demo_models.evaluation import forward
+from demo_models.evaluation import f1, forward
 from demo_models.minilm import load_model, load_tokenizer
-from demo_models.score import f1
 from demo_models.shipped import ShippedTrainer
 from demo_models.synthetic_text.entities import (
     LABELS,
@@ -20,7 +18,7 @@ from demo_models.synthetic_text.entities import (
     written_sentences,
 )
 from demo_models.synthetic_text.grammar import Split
-from demo_models.training import Plan
+from demo_models.training import Feature, Plan
 
 Offsets = list[tuple[int, int]]
 

@@ -10,12 +10,11 @@ from torch import Tensor, nn
 from transformers import CLIPConfig, CLIPImageProcessorPil, CLIPModel
 from transformers.utils import ModelOutput
 
-from demo_models.batches import Feature
 from demo_models.processors import WORDS, Processors
 from demo_models.synthetic_images import LABELS, SIDE, as_base64, drawn_features, drawn_scenes
 from demo_models.trainers.base import Trainer
 from demo_models.trainers.image_classification import CONFIG
-from demo_models.training import Plan
+from demo_models.training import Feature, Plan
 
 POSITIONS = 77
 TEXT = {

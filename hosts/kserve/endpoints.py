@@ -20,9 +20,8 @@ from handlers.http.limits import BodyLimits
 from handlers.http.request import HttpRequest
 from handlers.protocols.openai.adapters import ModelNotFound
 from handlers.protocols.openai.errors import error_body
-from hosts.bodies import read_body, to_row
+from hosts.http import error_response, in_time, read_body, to_response, to_row
 from hosts.kserve.hosted_model import HostedModel
-from hosts.responses import error_response, in_time, to_response
 from hosts.routes import (
     METHODS,
     MethodNotAllowed,

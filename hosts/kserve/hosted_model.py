@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import Any
 
 import torch
+from kserve.metrics import EXPLAIN_HIST_TIME, PREDICT_HIST_TIME, get_labels
 from kserve.model import BaseKServeModel
+from prometheus_client import Counter, Gauge, Histogram
 
 from handlers.checkpoints.devices import pick_device
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.errors import Overloaded
 from handlers.http.limits import BodyLimits
+from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import MetricsReporter
 from hosts.archives import Archive
 from hosts.kserve.batcher import Batcher
-from hosts.kserve.metrics import ModelMetrics
 from hosts.model import ArchiveModel
 from hosts.served_model import Part, ServedModel
 from hosts.supported import require_one_process
@@ -117,3 +120,56 @@ class HostedModel(BaseKServeModel):
 def _device(config: ModelConfig) -> torch.device:
     """Return the first GPU, where there is one and the YAML does not exclude it."""
     return pick_device({} if config.deviceType == "cpu" else {"gpu_id": 0})
+
+
+LABELS = ("model_name",)
+QUEUE_TIME = Histogram("request_queue_seconds", "time until the batch of a request begins", LABELS)
+TOTAL = "_total"
+
+_known: dict[str, Any] = {}
+
+
+class ModelMetrics:
+    """Counts and times of a model.
+
+    Args:
+        model: its name.
+    """
+
+    def __init__(self, model: str) -> None:
+        self._labels = get_labels(model)
+        self._reporter = MetricsReporter(gauge=None, interval=0.0)
+
+    def report_batch(self, meter: Meter, seconds: float) -> None:
+        """Report what the handler of TorchServe reports of a batch, under the same names."""
+        self._reporter.report(self, meter, seconds)
+
+    def observe_queue(self, seconds: float) -> None:
+        """Report how long a request waited."""
+        QUEUE_TIME.labels(**self._labels).observe(seconds)
+
+    def observe_request(self, seconds: float, *, explains: bool) -> None:
+        """Report how long a request took in all, as the SDK does for its own models."""
+        histogram = EXPLAIN_HIST_TIME if explains else PREDICT_HIST_TIME
+        histogram.labels(**self._labels).observe(seconds)
+
+    def add_counter(self, name: str, value: float, **_: Any) -> None:
+        """Count, as TorchServe's object of the same method does."""
+        self._get(Counter, name.removesuffix(TOTAL)).inc(value)
+
+    def add_metric(self, name: str, value: float, *_: Any) -> None:
+        """Set a gauge."""
+        self._get(Gauge, name).set(value)
+
+    def add_time(self, name: str, value: float, *_: Any, **__: Any) -> None:
+        """Set a gauge of milliseconds."""
+        self._get(Gauge, name).set(value)
+
+    def add_percent(self, name: str, value: float, **_: Any) -> None:
+        """Set a gauge of percent."""
+        self._get(Gauge, name).set(value)
+
+    def _get(self, kind: Callable[..., Any], name: str) -> Any:
+        if name not in _known:
+            _known[name] = kind(name, "of the handler", LABELS)
+        return _known[name].labels(**self._labels)

@@ -22,8 +22,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from handlers.errors import InternalError, Overloaded, RequestError
-from hosts.bodies import read_body, to_row
-from hosts.responses import error_response, in_time, to_response
+from hosts.http import error_response, in_time, read_body, to_response, to_row
 from hosts.routes import METHODS, MethodNotAllowed, UnknownModel, find_route
 from hosts.served_model import Part
 

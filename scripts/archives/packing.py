@@ -24,8 +24,8 @@ from scripts.archives.contents import (
 )
 from scripts.archives.formats import ARCHIVE_FORMATS, ArchiveFormat, FormatName, is_current_mar
 from scripts.archives.load_check import TrialRecords, check_loads
+from scripts.archives.model_store import versioned as versioned_name
 from scripts.archives.pack_records import Packed, PackRecord
-from scripts.archives.versions import versioned as versioned_name
 from scripts.hub.staging import InsufficientDiskSpace
 from scripts.paths import BUILD, MODEL_STORE, build_key, build_of, model_name
 

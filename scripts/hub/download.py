@@ -1,16 +1,28 @@
-"""Download the checkpoint that a `handler` section names, and check that it fits."""
+"""Download and check the checkpoint and the adapters that a `handler` section names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from handlers import tasks
 from handlers.checkpoints.folder_kinds import files_in
+from handlers.checkpoints.lora import (
+    CONFIG_FILE,
+    FILES,
+    WEIGHTS_FILE,
+    LoraFiles,
+    adapter_folder,
+    check_files,
+    read_settings,
+)
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import KitError, WrongCheckpoint, WrongConfig
-from scripts.hub.checkpoint_files import checkpoint_files
-from scripts.hub.checkpoint_source import Source
+from scripts.hub.checkpoint_files import adapter_files, checkpoint_files
 from scripts.hub.client import Hub, Snapshot
 from scripts.hub.staging import Staging
 from scripts.paths import LOCAL
@@ -135,3 +147,109 @@ def _model_name(handler: HandlerSection) -> str:
     if name.startswith(LOCAL):
         raise WrongConfig("handler.model_name", f"there is no folder {name}", "correct the path")
     return name
+
+
+SOURCE_FILE = ".source.json"
+
+
+class Source(BaseModel):
+    """The model, the requested revision, its commit, and the size of each file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+    model_name: str
+    revision: str | None
+    commit: str
+    files: dict[str, int]
+
+    @classmethod
+    def read(cls, folder: Path) -> Source | None:
+        """Read the source of a folder; None if it is missing or invalid."""
+        try:
+            return cls.model_validate_json((folder / SOURCE_FILE).read_bytes())
+        except (OSError, ValidationError):
+            return None
+
+    def write(self, folder: Path) -> None:
+        """Write the source file into a folder."""
+        (folder / SOURCE_FILE).write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+    @property
+    def size(self) -> int:
+        """Total size of the files in bytes."""
+        return sum(self.files.values())
+
+    def matches(self, model_name: str | None, revision: str | None) -> bool:
+        """Return whether this is a model and a revision of it."""
+        pinned = revision is not None and self.commit.startswith(revision)
+        return self.model_name == model_name and (pinned or revision == self.revision)
+
+    def is_complete_in(self, folder: Path) -> bool:
+        """Return whether a folder contains every file with the expected size."""
+        sizes = {folder / name: size for name, size in self.files.items()}
+        return all(path.is_file() and path.stat().st_size == sizes[path] for path in sizes)
+
+
+@dataclass(frozen=True)
+class AdapterSource:
+    """A repository with an adapter, and a revision of it; None for `main`."""
+
+    model: str
+    revision: str | None
+
+    @classmethod
+    def parse(cls, name: str, source: str) -> Self:
+        """Read a value of `handler.adapters`, `ORG/NAME` or `ORG/NAME@REVISION`.
+
+        Raises:
+            WrongConfig: it is a path without a folder.
+        """
+        if source.startswith(LOCAL):
+            raise WrongConfig(
+                f"handler.adapters.{name}", f"there is no folder {source}", "correct the path"
+            )
+        model, _, revision = source.partition("@")
+        return cls(model, revision or None)
+
+
+def bring_adapters(
+    handler: HandlerSection, checkpoint: Path, hub: Hub, *, force: bool
+) -> list[Path]:
+    """Download, check or find the adapters of a checkpoint; return their files.
+
+    Those of the hub are put into `adapters/` in the folder of the checkpoint.
+
+    Raises:
+        KitError: one cannot be had or is not an adapter that this kit serves.
+    """
+    for name, source in handler.adapters.items():
+        folder = adapter_folder(checkpoint, name, source)
+        is_local = folder.is_dir() and Source.read(folder) is None
+        if not is_local:
+            _bring(AdapterSource.parse(name, source), folder, hub, force=force)
+    return list(adapter_files(handler, checkpoint).values())
+
+
+def _bring(adapter: AdapterSource, folder: Path, hub: Hub, *, force: bool) -> None:
+    if force or not complete_source(folder, adapter.model, adapter.revision):
+        _download(adapter, folder, hub)
+
+
+def _download(adapter: AdapterSource, folder: Path, hub: Hub) -> None:
+    """Download an adapter, replacing an existing one once complete.
+
+    Its settings are checked before its weights are downloaded.
+    """
+    snapshot = hub.snapshot(adapter.model, adapter.revision)
+    check_files({name: file.size for name, file in snapshot.files.items()}, adapter.model)
+    try:
+        with Staging.open(folder) as staging:
+            fetch([CONFIG_FILE], snapshot, hub, staging)
+            read_settings(staging.folder)
+            fetch([WEIGHTS_FILE], snapshot, hub, staging)
+            LoraFiles.read(staging.folder)
+            staging.keep_only(FILES)
+            source_of(snapshot, adapter.revision, FILES).write(staging.folder)
+            staging.install()
+    except OSError as error:
+        raise WriteError(folder, error) from None

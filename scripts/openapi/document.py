@@ -12,9 +12,7 @@ from typing import Any
 
 from handlers import __version__
 from handlers.config.choices import modes
-from scripts.openapi.operations import operations
-from scripts.openapi.routes import operations as routes_operations
-from scripts.openapi.routes import routes_of
+from scripts.openapi.operations import common_operations, route_operations, routes_of
 from scripts.openapi.schemas import schemas
 from scripts.paths import ROOT
 from scripts.serving.ports import HOST, Ports
@@ -31,7 +29,7 @@ def document(mode: str) -> dict[str, Any]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     routes = routes_of(mode)
     known = schemas(mode, routes)
-    made = [*operations(mode, known), *routes_operations(mode, routes, known)]
+    made = [*common_operations(mode, known), *route_operations(mode, routes, known)]
     served = {"model": mode, "version": "1.0"}
     return {
         "openapi": "3.1.1",

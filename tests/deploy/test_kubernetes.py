@@ -155,4 +155,4 @@ def test_keda_reads_the_queue_time_of_the_model(kubectl: Path) -> None:
     query = metric["external"]["metric"]["query"]
     assert f'model_name="{service["metadata"]["name"]}"' in query
     (name,) = set(re.findall(r"(request_\w+_seconds)_", query))
-    assert f'Histogram("{name}"' in (ROOT / "hosts/kserve/metrics.py").read_text("utf-8")
+    assert f'Histogram("{name}"' in (ROOT / "hosts/kserve/hosted_model.py").read_text("utf-8")

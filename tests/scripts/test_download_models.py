@@ -16,8 +16,8 @@ import typer
 
 from scripts.default_modes import default_modes
 from scripts.download_models import main
-from scripts.hub.checkpoint_source import Source
 from scripts.hub.client import Hub
+from scripts.hub.download import Source
 from tests import tiny
 from tests.sentences import Sentence
 from tests.standins.checkpoints import write_checkpoint, write_config

@@ -8,7 +8,7 @@ from pathlib import Path
 from scripts.archives.contents import with_sums
 from scripts.archives.formats import ARCHIVE_FORMATS
 from scripts.archives.manifest import manifest
-from scripts.archives.versions import split
+from scripts.archives.model_store import split
 
 ECHO = """
 import os, sys

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from handlers.runtime.cgroup import available_cores
 from scripts.serving.fork_server.messages import SEPARATOR
-from scripts.serving.fork_server.modules import MODULES
 
-HANDLERS = Path(__file__).resolve().parents[3] / "handlers"
+KIT_PACKAGE = Path(__file__).resolve().parents[3] / "handlers"
 BOOT, LAUNCHER = (Path(__file__).with_name(name) for name in ("boot.py", "launcher.py"))
 
 # `off` has each worker import its packages itself.
@@ -24,6 +23,51 @@ PYTHON, SOCKET, KIT = "python", "fork.sock", "kit"
 
 # What is not packed either, and compiled modules that another process writes at the moment.
 NOT_COPIED = shutil.ignore_patterns(".*", "tests", "*.pyc.*")
+# Modules of other packages. Most time is in torch, transformers and captum. Not here:
+# - `ts`, whose modules read variables that TorchServe sets for each worker;
+# - onnxruntime, which starts a thread when it is imported;
+# - what only some formats need, such as openvino.
+PACKAGES = (
+    "yaml",
+    "numpy",
+    "torch",
+    "pydantic.json_schema",
+    "pydantic.type_adapter",
+    "psutil",
+    "PIL.Image",
+    "httpx",
+    "jinja2",
+    "safetensors.torch",
+    "tokenizers",
+    "transformers.modeling_utils",
+    "transformers.generation.utils",
+    "transformers.generation.continuous_batching",
+    "transformers.models.auto.image_processing_auto",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.auto.processing_auto",
+    "transformers.models.mbart.tokenization_mbart",
+    "transformers.models.mbart50.tokenization_mbart50",
+    "transformers.models.nllb.tokenization_nllb",
+    "transformers.utils.sentencepiece_model_pb2_new",
+    "captum.attr",
+    "llguidance.hf",
+)
+
+# Modules of the kit, for archives with the same. `.*` is for all modules of a package.
+KIT_MODULES = (
+    "handlers.compat.torchserve",
+    "handlers.explainers.*",
+    "handlers.explainers.targets.*",
+    "handlers.formats.pretrained",
+    "handlers.protocols.*",
+    "handlers.runtime.request_broadcast",
+    "handlers.runtime.threads",
+    "handlers.runtime.worker_exit",
+    "handlers.telemetry.tracing",
+    "handlers.torchserve.*",
+    "handlers.worker_start",
+)
+MODULES = PACKAGES + KIT_MODULES
 
 
 @dataclass(frozen=True)
@@ -42,7 +86,7 @@ class ForkServer:
     folder: Path
     log: Path
     modules: Sequence[str] = MODULES
-    package: Path | None = HANDLERS
+    package: Path | None = KIT_PACKAGE
     slots: int = field(default_factory=available_cores)
 
     @property

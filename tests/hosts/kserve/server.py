@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from scripts.serving.kserve_server import KServeServer
+from scripts.serving.background import KServeServer
 from scripts.serving.ports import free_ports
 from tests.e2e.asking import CLIENT, Question
 from tests.hosts.host_python import KSERVE_PYTHON, run_successfully

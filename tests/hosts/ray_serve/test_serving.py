@@ -15,8 +15,8 @@ import pytest
 
 from benchmarks.sleeping import pack_sleeping
 from scripts.archives.packing import pack
+from scripts.serving.background import RayServer
 from scripts.serving.ports import free_ports
-from scripts.serving.ray_server import RayServer
 from tests.e2e.asking import CLIENT, Question
 from tests.hosts.host_python import RAY_PYTHON, run_script, run_successfully
 from tests.hosts.models import (

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.archives.model_store import ArchiveNotFound, list_archives
-from scripts.archives.versions import write_default
+from scripts.archives.model_store import ArchiveNotFound, list_archives, write_default
 from tests.sentences import refused
 
 

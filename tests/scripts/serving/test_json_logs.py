@@ -7,7 +7,7 @@ import pytest
 
 from scripts.serving.ports import Ports
 from scripts.serving.server import Server
-from scripts.serving.server_command import JSON_LOGGING, LOGGING
+from scripts.serving.torchserve import JSON_LOGGING, LOGGING
 
 
 def test_both_log_settings_differ_in_the_form_of_a_line_only() -> None:

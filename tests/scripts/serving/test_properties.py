@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scripts.serving.properties import NotInUtf8, escape, read_properties, write_properties
-from scripts.serving.server_command import server_environment
+from scripts.serving.torchserve import server_environment
 from tests.sentences import refused
 
 

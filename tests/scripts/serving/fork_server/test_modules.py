@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.serving.fork_server.modules import MODULES
-from scripts.serving.fork_server.start import HANDLERS
+from scripts.serving.fork_server.start import KIT_PACKAGE, MODULES
 from tests.scripts.serving.fork_server.running import Running, running
 
 # What may be decided when a library is loaded, and not when it is used.
@@ -39,7 +38,7 @@ def server(
 ) -> Iterator[Running]:
     variables = {"OMP_NUM_THREADS": request.param, "HF_HUB_OFFLINE": "1"}
     folder: Path = tmp_path_factory.mktemp("worker")
-    with running(folder, MODULES, package=HANDLERS, **variables) as started:
+    with running(folder, MODULES, package=KIT_PACKAGE, **variables) as started:
         yield started
 
 
