@@ -14,7 +14,7 @@ from handlers.checkpoints.weights import check_components
 from handlers.config.model_config import ModelConfig
 from handlers.config.quoting import enumerate_names, quote
 from handlers.errors import Unprocessable, WrongCheckpoint, WrongConfig, summarize
-from handlers.generation.images import ImageCall, ImageModel, PipelineImage
+from handlers.tasks.text_to_image import ImageCall, ImageModel, PipelineImage
 
 # Those of diffusers that need no further packages, take any number of steps, and are in use.
 SCHEDULERS = (

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from handlers.errors import RequestTooLarge
 from handlers.generation.randomness import seeded
-from handlers.generation.speech import SpeechCall, SpeechModel
+from handlers.tasks.text_to_speech import SpeechCall, SpeechModel
 
 # Attributes of the module, which has no arguments for most of them.
 SETTINGS = ("speaking_rate", "noise_scale", "noise_scale_duration")

@@ -52,9 +52,12 @@ from handlers.formats._graph import (
 )
 from handlers.formats.base import BaseFormat
 from handlers.formats.pretrained import read_weights
-from handlers.generation.backends.cache import BLOCK, cache_blocks, longest_text
-from handlers.generation.backends.openvino_genai import OpenVinoGenAiModel, check_generation_config
-from handlers.generation.backends.openvino_genai_grammar import GrammarTrials
+from handlers.generation.backends.openvino_genai import (
+    GrammarTrials,
+    OpenVinoGenAiModel,
+    check_generation_config,
+)
+from handlers.generation.backends.settings import BLOCK, cache_blocks, longest_text
 from handlers.generation.generator import end_tokens
 from handlers.generation.grammar import token_bytes
 from handlers.runtime.cgroup import available_cores

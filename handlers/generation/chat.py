@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NotRequired
+from dataclasses import dataclass, field
+from functools import lru_cache
+from inspect import signature
+from typing import Any, Literal, NotRequired
 
-from jinja2.exceptions import TemplateError
+from jinja2 import Environment, nodes
+from jinja2.exceptions import TemplateError, TemplateSyntaxError
+from jinja2.ext import Extension
+from jinja2.meta import find_undeclared_variables
+from jinja2.parser import Parser
 from transformers import PreTrainedTokenizerBase
 from typing_extensions import TypedDict
 
@@ -18,21 +26,9 @@ from handlers.errors import (
     attempt,
     summarize,
 )
-from handlers.generation.template_options import TemplateOptions, knows_role, reads
-from handlers.generation.tool_calls import syntax_of
-from handlers.generation.tool_messages import (
-    MAX_NAME,
-    MessageCall,
-    Turn,
-    check_calls,
-    in_parts,
-    template_turn,
-    text_turns,
-    to_json,
-    with_text_arguments,
-)
+from handlers.generation.tool_calls import HERMES, ToolCall, ToolSyntax, syntax_of
 from handlers.types.request import MAX_MESSAGES
-from handlers.types.structured_output import Tool
+from handlers.types.structured_output import MAX_TOOLS, Tool
 from handlers.types.text_checks import check_setting, check_text, json_type
 
 MAX_ROLE = 64
@@ -44,6 +40,34 @@ REFUSALS = (TemplateError, TypeError, ValueError, LookupError, AttributeError, A
 FILE = "\N{OBJECT REPLACEMENT CHARACTER}"
 # Is written after a message to see whether the prompt has it.
 MARK = "x7q{}y"
+# What a template gets from elsewhere.
+RESERVED = frozenset(
+    {"messages", *signature(PreTrainedTokenizerBase.apply_chat_template).parameters} - {"kwargs"}
+)
+Turn = dict[str, Any]
+MAX_NAME = 256
+# A template that knows no tools gets these texts.
+INSTRUCTIONS = """\
+You can call functions. Each line describes one, with the JSON schema of its parameters:
+{functions}
+To call a function, answer with its name and its arguments:
+{call}"""
+RESULT_START, RESULT_END = "<tool_response>\n", "\n</tool_response>"
+
+
+class FunctionCall(TypedDict):
+    """The name of a function, and its arguments as an object or its JSON text."""
+
+    name: str
+    arguments: str | dict[str, Any]
+
+
+class MessageCall(TypedDict):
+    """A call of a tool in a message."""
+
+    id: NotRequired[str]
+    type: NotRequired[Literal["function"]]
+    function: FunctionCall
 
 
 class Message(TypedDict):
@@ -54,6 +78,57 @@ class Message(TypedDict):
     name: NotRequired[str]
     tool_calls: NotRequired[list[MessageCall]]
     tool_call_id: NotRequired[str]
+
+
+@dataclass(frozen=True)
+class TemplateOptions:
+    """What a chat template gets beside the messages and the tools.
+
+    Attributes:
+        add_generation_prompt: whether the prompt ends where the assistant's message begins.
+        continue_final_message: whether it ends within the last message, which the text goes on.
+        arguments: further arguments; those that it does not read change nothing.
+        required: those that it has to read.
+    """
+
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    required: Mapping[str, Any] = field(default_factory=dict)
+
+    def check(self, template: str) -> None:
+        """Check that a template can have the arguments.
+
+        Raises:
+            BadRequest: they exclude one another, or one has the name of something else.
+            Unprocessable: the template does not read one that it has to.
+        """
+        if self.add_generation_prompt and self.continue_final_message:
+            raise BadRequest(
+                "continue_final_message and add_generation_prompt exclude one another; set one of"
+                " them."
+            )
+        taken = next((name for name in self.arguments if name in RESERVED), None)
+        if taken is not None:
+            raise BadRequest(
+                f"chat_template_kwargs has {quote(taken)}, which is not for the template; leave it"
+                " out."
+            )
+        unread = next((name for name in self.required if not reads(template, name)), None)
+        if unread is not None:
+            raise Unprocessable(
+                f"The chat template of this model does not read {unread}; leave it out."
+            )
+
+    @property
+    def for_template(self) -> dict[str, Any]:
+        """The arguments of `apply_chat_template`."""
+        return {
+            **self.arguments,
+            **self.required,
+            "add_generation_prompt": self.add_generation_prompt,
+            "continue_final_message": self.continue_final_message,
+        }
 
 
 def check_messages(given: Sequence[Any], max_characters: int, files: int = 0) -> list[Message]:
@@ -275,3 +350,171 @@ def _text_of(part: Any) -> str | None:
     kind = part.get("type") if isinstance(part, dict) else None
     text = part.get(kind) if kind in ("text", "refusal") else None
     return text if isinstance(text, str) else None
+
+
+def reads(template: str, name: str) -> bool:
+    """Return whether a template reads an argument; its text and its comments do not count."""
+    return name in _variables(template)
+
+
+def knows_role(template: str, role: str) -> bool:
+    """Return whether a template compares something with the name of a role."""
+    return role in _constants(template)
+
+
+class _Generation(Extension):
+    """The tag that transformers adds around the texts of an assistant."""
+
+    tags = {"generation"}
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+@lru_cache(maxsize=32)
+def _variables(template: str) -> frozenset[str]:
+    """Return the names of the variables that a template does not set itself."""
+    return frozenset(find_undeclared_variables(_parsed(template)))
+
+
+@lru_cache(maxsize=32)
+def _constants(template: str) -> frozenset[str]:
+    """Return the texts in the code of a template."""
+    constants = _parsed(template).find_all(nodes.Const)
+    return frozenset(each.value for each in constants if isinstance(each.value, str))
+
+
+def _parsed(template: str) -> nodes.Template:
+    """Return the syntax tree of a template; an empty one where it cannot be rendered, either."""
+    environment = Environment(autoescape=True, extensions=["jinja2.ext.loopcontrols", _Generation])
+    try:
+        return environment.parse(template)
+    except TemplateSyntaxError:
+        return environment.parse("")
+
+
+def check_calls(given: Any, name: str) -> list[MessageCall]:
+    """Return the calls of a message, whose arguments are objects.
+
+    Raises:
+        BadRequest: they are no list, or too many, or one has no name or no arguments.
+    """
+    if not isinstance(given, list) or len(given) > MAX_TOOLS:
+        raise BadRequest(f"{name} must be a list of at most {MAX_TOOLS} calls.")
+    return [_check_call(item, f"{name}[{at}]") for at, item in enumerate(given)]
+
+
+def template_turn(message: Mapping[str, Any], syntax: ToolSyntax) -> Turn:
+    """Return a message as a template with tools reads it."""
+    turn = dict(message)
+    if "tool_call_id" in turn:
+        turn["tool_call_id"] = syntax.call_id(turn["tool_call_id"])
+    if "tool_calls" in turn:
+        calls = turn["tool_calls"]
+        turn["tool_calls"] = [
+            {**call, "id": syntax.call_id(call["id"])} if "id" in call else call for call in calls
+        ]
+    return turn
+
+
+def with_text_arguments(turn: Turn) -> Turn:
+    """Return a message for a template that joins the arguments of calls to texts."""
+    if "tool_calls" not in turn:
+        return turn
+    functions = [call["function"] for call in turn["tool_calls"]]
+    texts = [{**each, "arguments": to_json(each["arguments"])} for each in functions]
+    pairs = zip(turn["tool_calls"], texts, strict=True)
+    return {**turn, "tool_calls": [{**call, "function": function} for call, function in pairs]}
+
+
+def text_turns(messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool]) -> list[Turn]:
+    """Return messages for a template that knows no tools: calls and results are contents.
+
+    The tools are described in the system message, the first.
+    """
+    turns: list[Turn] = []
+    for message in messages:
+        content = message["content"]
+        if calls := message.get("tool_calls"):
+            functions = [call["function"] for call in calls]
+            written = HERMES.write(
+                [ToolCall(each["name"], to_json(each["arguments"])) for each in functions]
+            )
+            content = _with_text(content, written, "\n")
+        if message["role"] != "tool":
+            turns.append({"role": message["role"], "content": content})
+        else:
+            _append_result(turns, f"{RESULT_START}{content}{RESULT_END}")
+    return _with_instructions(turns, tools) if tools else turns
+
+
+def in_parts(turns: Sequence[Turn]) -> list[Turn]:
+    """Return messages whose contents are lists of parts, for a template that reads no texts."""
+    return [
+        {**turn, "content": [{"type": "text", "text": turn["content"]}]}
+        if isinstance(turn["content"], str)
+        else turn
+        for turn in turns
+    ]
+
+
+def to_json(value: Any) -> str:
+    """Return the JSON text of a value for a prompt."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _check_call(item: Any, name: str) -> MessageCall:
+    function = item.get("function") if isinstance(item, dict) else None
+    arguments = _to_object(function.get("arguments")) if isinstance(function, dict) else None
+    if not isinstance(function, dict) or not isinstance(arguments, dict):
+        raise BadRequest(
+            f'{name} must be {{"function": {{"name": …, "arguments": …}}}}; send the arguments as'
+            " an object, or its JSON text."
+        )
+    called = check_setting(function.get("name"), f"{name}.function.name", MAX_NAME)
+    call: MessageCall = {
+        "type": "function",
+        "function": {"name": called, "arguments": arguments},
+    }
+    if item.get("id") is not None:
+        call["id"] = check_setting(item["id"], f"{name}.id", MAX_NAME)
+    return call
+
+
+def _to_object(arguments: Any) -> Any:
+    """Return arguments as an object; no text is no arguments, as some clients send it."""
+    if not isinstance(arguments, str):
+        return arguments
+    try:
+        return json.loads(arguments or "{}")
+    except (ValueError, RecursionError):
+        return None
+
+
+def _with_text(content: Any, text: str, separator: str) -> Any:
+    """Return a content, which is a text or a list of parts, with another text after it."""
+    if isinstance(content, str):
+        return separator.join(filter(None, [content, text]))
+    return [*content, {"type": "text", "text": separator + text}]
+
+
+def _append_result(turns: list[Turn], text: str) -> None:
+    """Append the result of a call, together with those before it.
+
+    Many templates refuse two turns of the user in a row.
+    """
+    last = turns[-1]["content"] if turns and turns[-1]["role"] == "user" else ""
+    if isinstance(last, str) and last.endswith(RESULT_END):
+        turns[-1]["content"] += f"\n{text}"
+    else:
+        turns.append({"role": "user", "content": text})
+
+
+def _with_instructions(turns: list[Turn], tools: Sequence[Tool]) -> list[Turn]:
+    functions = "\n".join(to_json(tool.for_template["function"]) for tool in tools)
+    text = INSTRUCTIONS.format(functions=functions, call=HERMES.write([ToolCall("…", "{…}")]))
+    if turns[0]["role"] == "system":
+        content = _with_text(turns[0]["content"], text, "\n\n")
+        return [{**turns[0], "content": content}, *turns[1:]]
+    return [{"role": "system", "content": text}, *turns]

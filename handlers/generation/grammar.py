@@ -11,39 +11,39 @@ https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
-from threading import Lock
-from typing import Any
+from threading import BoundedSemaphore, Lock
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
-from llguidance.gbnf_to_lark import gbnf_to_lark
 from llguidance.hf import from_tokenizer
 from transformers import LogitsProcessor, PreTrainedTokenizerBase
 
 from handlers.compat.llguidance import error_reason
 from handlers.errors import (
     BadRequest,
+    Overloaded,
+    RequestError,
     RequestTooLarge,
     Unprocessable,
+    copied,
     summarize,
 )
-from handlers.generation.compile_cache import CompileCache, TooBusyToCompile
-from handlers.generation.json_schemas import Schema, closed, constraints_in, relaxed
+from handlers.generation.json_schemas import Schema, constraints_in, json_rule, relaxed
 from handlers.runtime.ranks import broadcast_from_rank0
-from handlers.types.structured_output import MAX_SCHEMA_DEPTH, Grammar, is_too_deep
-from handlers.types.text_checks import check_setting, json_type
 
 Mask = npt.NDArray[np.bool_]
-
 # 128 tools with 12 parameters each have 175,000, and compile in a tenth of a second.
 MAX_CHARACTERS = 262_144
 # Arguments of `LLParserLimits`. Schemas within them compile in less than a second, and each token
@@ -57,23 +57,17 @@ LIMITS: dict[str, Any] = {
 }
 # What a trial may take. On a busy machine the wall clock shows a multiple of the CPU time: a trial
 # that it ends says nothing about the grammar.
-TRIAL = Path(__file__).with_name("_grammar_trial.py")
+TRIAL = Path(__file__).with_name("grammar_trial.py")
 TRIAL_CPU_SECONDS, TRIAL_BYTES, TRIAL_TIMEOUT = 1, 4 * 2**30, 20.0
 # Each may take the memory of a trial.
 TRIALS_AT_ONCE = 2
 # How many constraints of schemas may exceed a trial before the others are left out, too.
 KILLED_TRIALS = 4
 CACHED_GRAMMARS = 16
-# A small model may write whitespace without end. A space, or a line break with its indentation, is
-# what models write between the parts of JSON.
-WHITESPACE = r" |\n {0,16}|\n\t{0,4}"
-# A slash ends a regular expression in Lark, unless a backslash is before it.
-SLASH = re.compile(r"(\\.)|/", re.DOTALL)
-# What has a meaning in a regular expression.
-SYNTAX = re.compile(r"[\\.^$*+?{}\[\]|()/-]")
 # A special token with the name of one is part of a call.
 CALL_MARKERS = ("<tool_call>", "</tool_call>", "[TOOL_CALLS]")
-# Where in the source an error of llguidance is, and that source.
+Compiled = TypeVar("Compiled")
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -230,7 +224,7 @@ class GrammarCompiler:
             Overloaded: the server has no time for a new grammar.
             Unprocessable: this model cannot have grammars.
         """
-        _check_length(lark, "The grammar", self.max_characters)
+        check_length(lark, "The grammar", self.max_characters)
         return self._compiled.get(lark)
 
     def _compile(self, lark: str) -> CompiledGrammar:
@@ -373,113 +367,7 @@ def _run_trial(larks: Sequence[str]) -> tuple[_End, list[bool]]:
     return end, [line == b"1" for line in done.stdout.split()]
 
 
-def to_lark(grammar: Grammar, max_characters: int = MAX_CHARACTERS) -> str:
-    """Return the right side of the Lark rule of a grammar.
-
-    Args:
-        grammar: the grammar.
-        max_characters: how many characters it may have.
-
-    Raises:
-        BadRequest: its value does not fit its type.
-        RequestTooLarge: its value is too long.
-    """
-    content = grammar_content(grammar, max_characters)
-    if isinstance(content, str):
-        return f"/{SLASH.sub(lambda found: found[1] or chr(92) + '/', content)}/"
-    return json_rule(content, strict=grammar.strict)
-
-
-def grammar_content(grammar: Grammar, max_characters: int = MAX_CHARACTERS) -> str | Schema:
-    """Return the regular expression of a grammar, or its JSON schema, whose objects are closed.
-
-    Args:
-        grammar: the grammar.
-        max_characters: how many characters it may have.
-
-    Raises:
-        BadRequest: its value does not fit its type.
-        RequestTooLarge: its value is too long.
-    """
-    if grammar.type == "choice":
-        return _one_of(grammar.value, max_characters)
-    if grammar.type == "regex":
-        return _check_text(grammar.value, "The regex of the grammar", max_characters)
-    value = grammar.value
-    if grammar.type == "json_schema":
-        if not isinstance(value, dict) or "schema" not in value:
-            raise BadRequest('The value of a json_schema grammar must be {"schema": …}.')
-        value = value["schema"]
-    return _parse_schema(value, max_characters)
-
-
-def json_rule(schema: Schema, *, strict: bool) -> str:
-    """Return the Lark expression of the JSON that matches a schema.
-
-    Args:
-        schema: the schema.
-        strict: whether a keyword that is not supported is an error, or ignored.
-    """
-    options = {"whitespace_pattern": WHITESPACE, "lenient": not strict}
-    rules = dict(schema) if isinstance(schema, Mapping) else {"allOf": [schema]}
-    return f"%json {json.dumps({**rules, 'x-guidance': options})}"
-
-
-def lark_text(value: Any, max_characters: int) -> str:
-    """Return a grammar in llguidance's variant of Lark, which may be given in GBNF.
-
-    Raises:
-        BadRequest: it is no text, or cannot be read.
-        RequestTooLarge: it is too long.
-    """
-    text = _check_text(value, "The grammar", max_characters)
-    if "::=" not in text:
-        return text
-    try:
-        return str(gbnf_to_lark(text))
-    except Exception as error:  # noqa: BLE001 - its parser fails in several ways
-        raise BadRequest(
-            f"The grammar cannot be compiled: {summarize(error)}; change it."
-        ) from None
-
-
-def _one_of(texts: Any, max_characters: int) -> str:
-    """Return the regular expression of several texts."""
-    is_list = isinstance(texts, list) and texts and all(isinstance(each, str) for each in texts)
-    if not is_list or not all(texts):
-        raise BadRequest("The choice of the grammar must be a list of texts; none of them empty.")
-    escaped = (SYNTAX.sub(r"\\\g<0>", text).replace("\n", r"\n") for text in texts)
-    return _check_text(f"({'|'.join(escaped)})", "The choice of the grammar", max_characters)
-
-
-def _parse_schema(value: Any, max_characters: int) -> Schema:
-    if isinstance(value, str):
-        value = _parse_json(value, max_characters)
-    if not isinstance(value, (dict, bool)):
-        raise BadRequest(f"The grammar must be a JSON schema, and is {json_type(value)}.")
-    if is_too_deep(value):
-        raise BadRequest(
-            f"The schema of the grammar is nested more than {MAX_SCHEMA_DEPTH} deep; simplify it."
-        )
-    schema: Schema = closed(value)
-    return schema
-
-
-def _parse_json(text: str, max_characters: int) -> Any:
-    _check_text(text, "The schema of the grammar", max_characters)
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        raise BadRequest("The schema of the grammar is not JSON; send an object.") from None
-
-
-def _check_text(text: Any, name: str, limit: int) -> str:
-    if isinstance(text, str):
-        _check_length(text, name, limit)
-    return check_setting(text, name, limit)
-
-
-def _check_length(text: str, name: str, limit: int) -> None:
+def check_length(text: str, name: str, limit: int) -> None:
     """Check that a text of a grammar is not too long.
 
     Raises:
@@ -494,3 +382,109 @@ def _check_length(text: str, name: str, limit: int) -> None:
 
 def _reason(message: str) -> str:
     return summarize(ValueError(error_reason(message)))
+
+
+class CompileCache(Generic[Compiled]):
+    """Compiles each grammar once, and keeps the result, or what is wrong with the grammar.
+
+    Of several threads with the same grammar, one compiles it. An error that says nothing about the
+    grammar, such as :class:`Overloaded`, is not kept.
+
+    Args:
+        compile_grammar: compiles a grammar, in the thread of the first caller.
+        size: how many results are kept; and as many errors, which displace no results.
+        at_once: how many are compiled at once.
+        seconds: how long a grammar may wait for the others that are compiled.
+    """
+
+    def __init__(
+        self,
+        compile_grammar: Callable[[str], Compiled],
+        *,
+        size: int,
+        at_once: int,
+        seconds: float,
+    ) -> None:
+        self._compile, self._seconds = compile_grammar, seconds
+        self._lock, self._slots = Lock(), BoundedSemaphore(at_once)
+        self._results, self._errors = _Recent[Compiled](size), _Recent[RequestError](size)
+        self._running: dict[str, Future[Compiled]] = {}
+
+    def get(self, grammar: str) -> Compiled:
+        """Return the compiled grammar.
+
+        Raises:
+            RequestError: what is wrong with the grammar.
+            Overloaded: others take all the time that it may wait.
+        """
+        with self._lock:
+            if (known := self._results.get(grammar)) is not None:
+                return known
+            if (error := self._errors.get(grammar)) is not None:
+                raise copied(error)
+            running = self._running.get(grammar)
+            own = self._running[grammar] = running or Future()
+        if running is None:
+            self._run(grammar, own)
+        if failure := own.exception():
+            raise copied(failure)
+        return own.result()
+
+    def _run(self, grammar: str, future: Future[Compiled]) -> None:
+        """Compile a grammar, and pass what became of it to all who wait."""
+        try:
+            with self._slot():
+                compiled = self._compile(grammar)
+        except BaseException as error:  # noqa: BLE001 - each caller raises its copy
+            with self._lock:
+                del self._running[grammar]
+                if isinstance(error, RequestError) and not isinstance(error, Overloaded):
+                    self._errors.put(grammar, copied(error))
+            future.set_exception(copied(error))
+        else:
+            with self._lock:
+                del self._running[grammar]
+                self._results.put(grammar, compiled)
+            future.set_result(compiled)
+
+    @contextmanager
+    def _slot(self) -> Iterator[None]:
+        if not self._slots.acquire(timeout=self._seconds):
+            raise TooBusyToCompile
+        try:
+            yield
+        finally:
+            self._slots.release()
+
+
+class TooBusyToCompile(Overloaded):
+    """The server has no time for a new grammar; this says nothing about the grammar."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The server is too busy to compile the grammar; send the request again later."
+        )
+
+
+class _Recent(Generic[Value]):
+    """The values of the keys that were asked for last.
+
+    Args:
+        size: how many there are.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._values = OrderedDict[str, Value]()
+
+    def get(self, key: str) -> Value | None:
+        """Return the value of a key; None where it is not known, or was forgotten."""
+        if key in self._values:
+            self._values.move_to_end(key)
+        return self._values.get(key)
+
+    def put(self, key: str, value: Value) -> None:
+        """Keep the value of a key, in place of the one that nobody asked for the longest."""
+        self._values[key] = value
+        if len(self._values) > self._size:
+            self._values.popitem(last=False)

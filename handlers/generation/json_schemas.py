@@ -20,6 +20,9 @@ OPENING = {"additionalProperties", "patternProperties", "unevaluatedProperties"}
 # The types of whole numbers.
 WHOLE = ("integer", ["integer"], ["integer", "null"], ["null", "integer"])
 RANGE = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+# A small model may write whitespace without end. A space, or a line break with its indentation, is
+# what models write between the parts of JSON.
+WHITESPACE = r" |\n {0,16}|\n\t{0,4}"
 
 
 def schemas_in(schema: Any, place: str = "#") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -181,3 +184,15 @@ def constraints_in(schemas: Sequence[Schema]) -> list[Schema]:
         for _, alone in constraints_of(each)
     )
     return list({json.dumps(each): each for each in found}.values())
+
+
+def json_rule(schema: Schema, *, strict: bool) -> str:
+    """Return the Lark expression of the JSON that matches a schema.
+
+    Args:
+        schema: the schema.
+        strict: whether a keyword that is not supported is an error, or ignored.
+    """
+    options = {"whitespace_pattern": WHITESPACE, "lenient": not strict}
+    rules = dict(schema) if isinstance(schema, Mapping) else {"allOf": [schema]}
+    return f"%json {json.dumps({**rules, 'x-guidance': options})}"

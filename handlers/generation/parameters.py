@@ -14,6 +14,7 @@ from pydantic import (
 
 from handlers.config.quoting import enumerate_names, quote
 from handlers.errors import BadRequest, RequestTooLarge, TextTooLong, Unprocessable
+from handlers.generation.chat import TemplateOptions
 from handlers.generation.parameter_spec import (
     INDIRECT,
     SAME,
@@ -23,7 +24,6 @@ from handlers.generation.parameter_spec import (
     by_kit,
     specs_of,
 )
-from handlers.generation.template_options import TemplateOptions
 from handlers.types.parameters import ANY, Parameters, PipelineNames
 from handlers.types.structured_output import GrammarSpec, NamedTool, Tool, ToolChoice, Tools
 

@@ -19,8 +19,7 @@ from transformers import StoppingCriteria
 
 from handlers.generation.decoding import IncrementalDecoder, Tail
 from handlers.generation.grammar import GrammarMatcher
-from handlers.generation.logits import LogprobRecorder, TokenScores
-from handlers.generation.sampling import BatchRows
+from handlers.generation.logits_processors import BatchRows, LogprobRecorder, TokenScores
 from handlers.generation.tool_calls import ToolSyntax
 from handlers.runtime.deadline import Deadline
 from handlers.runtime.ranks import agree, world_size

@@ -5,8 +5,13 @@ https://xgrammar.mlc.ai/docs/tutorials/structural_tag.html
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import re
+from collections.abc import Mapping, Sequence, Set
+from math import inf
 from typing import Any, Literal
+
+from handlers.generation.json_schemas import DEFINITIONS, RANGE, Schema, rewritten
 
 Format = Mapping[str, Any]
 # xgrammar refuses a text and a pattern without any characters.
@@ -23,6 +28,27 @@ escaped ::= ["\\/bfnrt] | "u" digit digit digit digit
 digit ::= [0-9a-fA-F]
 number ::= "-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)? ([eE] [+-]? [0-9]+)?
 """
+# A reference in JSON to another place than a definition.
+ELSEWHERE = re.compile(r'"\$ref": "(?!#/(?:\$defs|definitions)/)')
+# What describes a schema and changes no text.
+NOTES = {"title", "description", "default", "examples", "$schema", "$id", "$comment", *DEFINITIONS}
+OF_OBJECTS = {"type", "properties", "required", "additionalProperties"}
+OF_ARRAYS = {"type", "items", "minItems", "maxItems"}
+OF_VALUES = {"minLength", "maxLength", "pattern", "format", *RANGE}
+# xgrammar takes the second for the first.
+CHOICES = ("anyOf", "oneOf")
+# Where no property has to be there, each may be the first: their formats are squared.
+MAX_OPTIONAL = 12
+LENGTHS = {"minLength", "maxLength"}
+# xgrammar reads these instead of lengths.
+BESIDE_LENGTHS = {"pattern", "format", "enum", "const"}
+# A character of a JSON string that needs no escape.
+PLAIN_CHARACTER = r'[^"\\\x00-\x1f]'
+MAX_ITEMS = 16
+# Formats in one structural tag; the items of nested arrays multiply.
+MAX_FORMATS = 2_000
+# Characters of the schemas in it; what they refer to is in each of them again.
+MAX_CHARACTERS = 100_000
 
 
 def any_json(kind: Literal["value", "object", "array", "string"]) -> Format:
@@ -85,3 +111,209 @@ def text_until(opening: str, last: Format) -> Format:
         "at_least_one": False,
         "stop_after_first": True,
     }
+
+
+def compact_json(schema: Schema) -> Format:
+    """Return the format of the JSON that matches a schema."""
+    schema = rewritten(schema, _length_as_pattern)
+    writer = _Writer(schema)
+    try:
+        return writer.write(schema, ())
+    except _NotWrittenOut:
+        return schema_of(schema)
+
+
+class _NotWrittenOut(Exception):
+    pass
+
+
+class _Writer:
+    """Writes a schema out, together with the definitions that it refers to.
+
+    Args:
+        root: the schema with the definitions.
+    """
+
+    def __init__(self, root: Schema) -> None:
+        given = root if isinstance(root, Mapping) else {}
+        self._definitions = {name: given[name] for name in DEFINITIONS if name in given}
+        self._formats = self._characters = 0
+
+    def write(self, schema: Schema, within: tuple[str, ...]) -> Format:
+        """Return the format of a schema.
+
+        Args:
+            schema: the schema.
+            within: the references that it is part of.
+
+        Raises:
+            _NotWrittenOut: there are too many formats, or too many characters in their schemas, or
+                a reference to another place than a definition, which a part does not have.
+        """
+        self._formats += 1
+        if self._formats > MAX_FORMATS:
+            raise _NotWrittenOut
+        if not isinstance(schema, Mapping):
+            return any_json("value") if schema else self._leaf(schema)
+        keywords, kind = schema.keys() - NOTES, _kind(schema)
+        if keywords == {"$ref"}:
+            return self._reference(schema, within)
+        if choices := _choices(schema, keywords):
+            return any_of(*(self.write(each, within) for each in choices))
+        if keywords <= {"type"} and kind in ("value", "object", "array"):
+            return any_json(kind)
+        if kind == "object" and keywords <= OF_OBJECTS:
+            return self._object(schema, within)
+        if kind == "array" and keywords <= OF_ARRAYS:
+            return self._array(schema, within)
+        return self._leaf(schema)
+
+    def _leaf(self, schema: Schema) -> Format:
+        if isinstance(schema, Mapping) and '"$ref"' in (text := json.dumps(schema)):
+            if ELSEWHERE.search(text):
+                raise _NotWrittenOut
+            schema = {**schema, **self._definitions}
+        self._characters += len(json.dumps(schema))
+        if self._characters > MAX_CHARACTERS:
+            raise _NotWrittenOut
+        return schema_of(schema)
+
+    def _reference(self, schema: Mapping[str, Any], within: tuple[str, ...]) -> Format:
+        place = schema["$ref"]
+        parts = place.split("/") if isinstance(place, str) else []
+        if len(parts) != 3 or parts[0] != "#" or place in within:
+            return self._leaf(schema)
+        target = self._definitions.get(parts[1], {})
+        if not isinstance(target, Mapping) or parts[2] not in target:
+            return self._leaf(schema)
+        return self.write(target[parts[2]], (*within, place))
+
+    def _object(self, schema: Mapping[str, Any], within: tuple[str, ...]) -> Format:
+        properties, required = schema.get("properties", {}), schema.get("required", [])
+        if not isinstance(properties, Mapping) or not _are_among(required, properties):
+            return self._leaf(schema)
+        if not required and len(properties) > MAX_OPTIONAL:
+            return self._leaf(schema)
+        # The comma comes before each other property, so one that is always there is the first.
+        firsts = [name for name in properties if name in required][:1] or list(properties)
+        objects = [self._members(schema, first, within) for first in firsts]
+        if not required:
+            objects.append(self._braces([], schema, within))
+        return objects[0] if len(objects) == 1 else any_of(*objects)
+
+    def _members(self, schema: Mapping[str, Any], first: str, within: tuple[str, ...]) -> Format:
+        """Return the format of an object that begins with a property."""
+        properties, required = schema["properties"], schema.get("required", [])
+        names = [name for name in properties if name != first]
+        if not required:  # Those before it are not there.
+            names = list(properties)[list(properties).index(first) + 1 :]
+        parts = [*self._member(first, properties[first], within)]
+        for name in names:
+            member = literal(", "), *self._member(name, properties[name], within)
+            parts += member if name in required else [any_of(sequence(*member), EMPTY)]
+        return self._braces(parts, schema, within)
+
+    def _braces(
+        self, parts: Sequence[Format], schema: Mapping[str, Any], within: tuple[str, ...]
+    ) -> Format:
+        """Return the format of an object with some members, and free ones where it may have any."""
+        additional = schema.get("additionalProperties", False)
+        if additional is False:
+            return sequence(literal("{"), *parts, literal("}"))
+        free = any_json("string"), literal(": "), self.write(additional, within)
+        if not parts:
+            return tag("{", repeated(sequence(*free), ", "), "}")
+        return tag("{", sequence(*parts, repeated(sequence(literal(", "), *free), "")), "}")
+
+    def _member(self, name: str, schema: Schema, within: tuple[str, ...]) -> tuple[Format, Format]:
+        key = json.dumps(name, ensure_ascii=False)
+        return literal(f"{key}: "), self.write(schema, within)
+
+    def _array(self, schema: Mapping[str, Any], within: tuple[str, ...]) -> Format:
+        least, most = schema.get("minItems", 0), schema.get("maxItems", inf)
+        if not (_is_count(least) and (most == inf or _is_count(most)) and least <= most):
+            return self._leaf(schema)
+        if most == inf and least <= MAX_ITEMS:
+            items = [self.write(schema.get("items", True), within) for _ in range(1 + least)]
+            return tag("[", _items_without_end(items), "]")
+        if most > MAX_ITEMS:
+            return self._leaf(schema)
+        items = [self.write(schema.get("items", True), within) for _ in range(most)]
+        return sequence(literal("["), _items(items, least), literal("]"))
+
+
+def _kind(schema: Mapping[str, Any]) -> Any:
+    """Return the type of a schema, or `value` for any; properties are those of an object."""
+    return schema.get("type", "object" if "properties" in schema else "value")
+
+
+def _choices(schema: Mapping[str, Any], keywords: Set[str]) -> Sequence[Schema]:
+    """Return the schemas of which a value has one; none where a schema is no choice."""
+    for name in CHOICES:
+        if keywords == {name} and isinstance(schema[name], list):
+            return schema[name]
+    members, types = schema.get("allOf"), schema.get("type")
+    if keywords == {"allOf"} and isinstance(members, list) and len(members) == 1:
+        return members
+    if isinstance(types, list) and {"object", "array"} & set(map(str, types)):
+        return [_of_type(schema, each) for each in types]
+    return []
+
+
+def _of_type(schema: Mapping[str, Any], kind: Any) -> Schema:
+    """Return a schema of several types for one of them, without the keywords of others."""
+    own = {"object": OF_OBJECTS, "array": OF_ARRAYS}.get(str(kind), OF_VALUES)
+    others = (OF_OBJECTS | OF_ARRAYS | OF_VALUES) - own
+    return {name: value for name, value in schema.items() if name not in others} | {"type": kind}
+
+
+def _are_among(required: Any, properties: Mapping[str, Any]) -> bool:
+    return isinstance(required, list) and all(
+        isinstance(name, str) and name in properties for name in required
+    )
+
+
+def _length_as_pattern(_: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a string with a pattern in place of its lengths.
+
+    xgrammar would let a string of some length have control characters, which JSON escapes.
+    """
+    pattern = _pattern_of_lengths(schema)
+    if pattern is None:
+        return schema
+    return {name: schema[name] for name in schema if name not in LENGTHS} | {"pattern": pattern}
+
+
+def _pattern_of_lengths(schema: Mapping[str, Any]) -> str | None:
+    """Return the pattern of strings of the length of a schema; None where none is needed."""
+    least, most = schema.get("minLength", 0), schema.get("maxLength", inf)
+    is_bounded = schema.keys() & LENGTHS and not schema.keys() & BESIDE_LENGTHS
+    if not is_bounded or not _is_count(least):
+        return None
+    if most == inf:
+        return f"^{PLAIN_CHARACTER}{{{least},}}$"
+    return f"^{PLAIN_CHARACTER}{{{least},{most}}}$" if _is_count(most) and least <= most else None
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _items_without_end(items: Sequence[Format]) -> Format:
+    """Return the format of all items but the last, and any number of that one."""
+    *first, more = items
+    if not first:
+        return repeated(more, ", ")
+    listed = [part for each in first for part in (literal(", "), each)][1:]
+    return sequence(*listed, repeated(sequence(literal(", "), more), ""))
+
+
+def _items(items: Sequence[Format], least: int) -> Format:
+    """Return the format of so many items or more, with commas between them."""
+    rest: Format = EMPTY
+    for number in range(len(items), 0, -1):
+        comma = [literal(", ")] if number > 1 else []
+        following = [] if rest is EMPTY else [rest]
+        here = sequence(*comma, items[number - 1], *following)
+        rest = here if number <= least else any_of(here, EMPTY)
+    return rest

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from handlers.errors import BadRequest, Unprocessable, copied
-from handlers.generation.compact_json import compact_json
+from llguidance.gbnf_to_lark import gbnf_to_lark
+
+from handlers.errors import BadRequest, Unprocessable, copied, summarize
 from handlers.generation.grammar import (
+    MAX_CHARACTERS,
     CompiledGrammar,
     GrammarCompiler,
-    grammar_content,
-    lark_text,
-    to_lark,
+    check_length,
 )
-from handlers.generation.json_schemas import Schema, relaxed
-from handlers.generation.structural_tag import Format, matching
+from handlers.generation.json_schemas import Schema, closed, json_rule, relaxed
+from handlers.generation.structural_tag import Format, compact_json, matching
 from handlers.generation.tool_calls import ToolUse
-from handlers.types.structured_output import Grammar
+from handlers.types.structured_output import MAX_SCHEMA_DEPTH, Grammar, is_too_deep
+from handlers.types.text_checks import check_setting, json_type
 
 Relax = Callable[[Sequence[Schema]], Sequence[Schema]]
+# A slash ends a regular expression in Lark, unless a backslash is before it.
+SLASH = re.compile(r"(\\.)|/", re.DOTALL)
+# What has a meaning in a regular expression.
+SYNTAX = re.compile(r"[\\.^$*+?{}\[\]|()/-]")
 
 
 @dataclass(frozen=True)
@@ -156,3 +164,97 @@ def _without_constraints(schemas: Sequence[Schema]) -> list[Schema]:
 
 def _format(content: str | Schema) -> Format:
     return matching(content) if isinstance(content, str) else compact_json(content)
+
+
+def to_lark(grammar: Grammar, max_characters: int = MAX_CHARACTERS) -> str:
+    """Return the right side of the Lark rule of a grammar.
+
+    Args:
+        grammar: the grammar.
+        max_characters: how many characters it may have.
+
+    Raises:
+        BadRequest: its value does not fit its type.
+        RequestTooLarge: its value is too long.
+    """
+    content = grammar_content(grammar, max_characters)
+    if isinstance(content, str):
+        return f"/{SLASH.sub(lambda found: found[1] or chr(92) + '/', content)}/"
+    return json_rule(content, strict=grammar.strict)
+
+
+def grammar_content(grammar: Grammar, max_characters: int = MAX_CHARACTERS) -> str | Schema:
+    """Return the regular expression of a grammar, or its JSON schema, whose objects are closed.
+
+    Args:
+        grammar: the grammar.
+        max_characters: how many characters it may have.
+
+    Raises:
+        BadRequest: its value does not fit its type.
+        RequestTooLarge: its value is too long.
+    """
+    if grammar.type == "choice":
+        return _one_of(grammar.value, max_characters)
+    if grammar.type == "regex":
+        return _check_text(grammar.value, "The regex of the grammar", max_characters)
+    value = grammar.value
+    if grammar.type == "json_schema":
+        if not isinstance(value, dict) or "schema" not in value:
+            raise BadRequest('The value of a json_schema grammar must be {"schema": …}.')
+        value = value["schema"]
+    return _parse_schema(value, max_characters)
+
+
+def lark_text(value: Any, max_characters: int) -> str:
+    """Return a grammar in llguidance's variant of Lark, which may be given in GBNF.
+
+    Raises:
+        BadRequest: it is no text, or cannot be read.
+        RequestTooLarge: it is too long.
+    """
+    text = _check_text(value, "The grammar", max_characters)
+    if "::=" not in text:
+        return text
+    try:
+        return str(gbnf_to_lark(text))
+    except Exception as error:  # noqa: BLE001 - its parser fails in several ways
+        raise BadRequest(
+            f"The grammar cannot be compiled: {summarize(error)}; change it."
+        ) from None
+
+
+def _one_of(texts: Any, max_characters: int) -> str:
+    """Return the regular expression of several texts."""
+    is_list = isinstance(texts, list) and texts and all(isinstance(each, str) for each in texts)
+    if not is_list or not all(texts):
+        raise BadRequest("The choice of the grammar must be a list of texts; none of them empty.")
+    escaped = (SYNTAX.sub(r"\\\g<0>", text).replace("\n", r"\n") for text in texts)
+    return _check_text(f"({'|'.join(escaped)})", "The choice of the grammar", max_characters)
+
+
+def _parse_schema(value: Any, max_characters: int) -> Schema:
+    if isinstance(value, str):
+        value = _parse_json(value, max_characters)
+    if not isinstance(value, (dict, bool)):
+        raise BadRequest(f"The grammar must be a JSON schema, and is {json_type(value)}.")
+    if is_too_deep(value):
+        raise BadRequest(
+            f"The schema of the grammar is nested more than {MAX_SCHEMA_DEPTH} deep; simplify it."
+        )
+    schema: Schema = closed(value)
+    return schema
+
+
+def _parse_json(text: str, max_characters: int) -> Any:
+    _check_text(text, "The schema of the grammar", max_characters)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise BadRequest("The schema of the grammar is not JSON; send an object.") from None
+
+
+def _check_text(text: Any, name: str, limit: int) -> str:
+    if isinstance(text, str):
+        check_length(text, name, limit)
+    return check_setting(text, name, limit)

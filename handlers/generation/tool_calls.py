@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from handlers.errors import Unprocessable
-from handlers.generation.compact_json import compact_json
-from handlers.generation.grammar import CALL_MARKERS, json_rule
-from handlers.generation.json_schemas import Schema, closed
+from handlers.generation.grammar import CALL_MARKERS
+from handlers.generation.json_schemas import Schema, closed, json_rule
 from handlers.generation.structural_tag import (
     Format,
     any_of,
+    compact_json,
     literal,
     matching,
     sequence,

@@ -15,8 +15,8 @@ from handlers.batching.padding import Padding, pad, without_padding
 from handlers.batching.rows import Outputs, Row, outputs_agree
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.trial_rows import trial_rows
-from handlers.generation.layout import DECODER_ONLY
-from handlers.generation.logits import recording
+from handlers.generation.generator import DECODER_ONLY
+from handlers.generation.logits_processors import recording
 from handlers.runtime.model import Model
 
 logger = logging.getLogger(__name__)

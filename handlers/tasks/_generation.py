@@ -17,11 +17,10 @@ from handlers.batching.rows import Outputs, RowOutcome, require_outputs
 from handlers.batching.tokenization import Window
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
-from handlers.generation.backends.requests import ContinuousModel
+from handlers.generation.backends.base import ContinuousModel
 from handlers.generation.batch_scheduler import BatchScheduler
 from handlers.generation.checkpoint_defaults import with_checked_defaults
-from handlers.generation.generator import Generator, Prompt, with_grammars
-from handlers.generation.layout import PromptLayout
+from handlers.generation.generator import Generator, Prompt, PromptLayout, with_grammars
 from handlers.generation.parameters import SamplingParameters
 from handlers.generation.stopping import GenerationState
 from handlers.runtime.deadline import NO_DEADLINE, Deadline

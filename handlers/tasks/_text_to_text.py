@@ -19,8 +19,7 @@ from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.config.validation_messages import describe_validation_error
 from handlers.errors import RequestError, TextTooLong, WrongCheckpoint, attempt
-from handlers.generation.generator import Prompt
-from handlers.generation.layout import ENCODER_DECODER
+from handlers.generation.generator import ENCODER_DECODER, Prompt
 from handlers.generation.parameters import (
     NotNegative,
     Positive,

@@ -9,9 +9,8 @@ from pydantic import Field
 
 from handlers.batching.tokenization import has_offsets, tokenize
 from handlers.errors import BadRequest, TextTooLong, Unprocessable
-from handlers.generation.chat import check_messages, prompt_of
+from handlers.generation.chat import TemplateOptions, check_messages, prompt_of
 from handlers.generation.parameters import MAX_TEMPLATE_ARGUMENTS
-from handlers.generation.template_options import TemplateOptions
 from handlers.tasks._text import TextTask
 from handlers.tasks.base import BaseTask
 from handlers.types.parameters import Parameters

@@ -10,7 +10,7 @@ from typing import Any
 from handlers.config.handler_section import Compile
 from handlers.config.model_config import ModelConfig
 from handlers.errors import RequestError
-from handlers.generation.backends.requests import ContinuousModel
+from handlers.generation.backends.base import ContinuousModel
 from handlers.runtime.load_trials import FILE, TrialResults
 from handlers.runtime.model import Model
 from handlers.tasks.base import BaseTask

@@ -41,9 +41,8 @@ from handlers.errors import (
     summarize,
 )
 from handlers.generation.chat import chat_template, prompt_of
-from handlers.generation.generator import Prompt
+from handlers.generation.generator import Prompt, join_media
 from handlers.generation.image_messages import ImageChat, ImageMessage, read_chat
-from handlers.generation.layout import join_media
 from handlers.generation.parameters import GenerationParameters
 from handlers.media.images import IMAGE, read_image
 from handlers.media.remote import RemoteFile

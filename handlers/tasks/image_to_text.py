@@ -24,8 +24,7 @@ from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import RequestError, TextTooLong, WrongCheckpoint
 from handlers.generation.checkpoint_defaults import with_checked_defaults
-from handlers.generation.generator import Generator, Prompt
-from handlers.generation.layout import IMAGE_TO_TEXT
+from handlers.generation.generator import IMAGE_TO_TEXT, Generator, Prompt
 from handlers.generation.parameters import (
     NAMES,
     Positive,

@@ -28,16 +28,14 @@ from handlers.batching.tokenization import Text, Window, check_length, has_offse
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import BadRequest, RequestError, TextTooLong, Unprocessable, attempt
-from handlers.generation.chat import Message, chat_template, check_messages, prompt_of
+from handlers.generation.chat import Message, MessageCall, chat_template, check_messages, prompt_of
 from handlers.generation.decoding import AS_GENERATED
-from handlers.generation.generator import Prompt, end_tokens
+from handlers.generation.generator import DECODER_ONLY, Prompt, end_tokens
 from handlers.generation.grammar import GrammarCompiler
-from handlers.generation.layout import DECODER_ONLY
 from handlers.generation.parameters import GenerationParameters
 from handlers.generation.stopping import GenerationState
 from handlers.generation.text_grammar import TextGrammar
 from handlers.generation.tool_calls import ToolSyntax, ToolUse, syntax_of
-from handlers.generation.tool_messages import MessageCall
 from handlers.tasks._generation import Details, GenerationTask, details
 from handlers.types.model_info import LegacyResponse
 from handlers.types.request import Request, TextStream, TokenIds

@@ -11,12 +11,14 @@ rounding would depend on the others.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any, ClassVar, NotRequired
 
 import numpy as np
+import numpy.typing as npt
 from PIL import Image
 from pydantic import Field, PositiveInt
 from typing_extensions import TypedDict
@@ -35,10 +37,9 @@ from handlers.errors import (
     WrongConfig,
     attempt,
 )
-from handlers.generation.images import ImageCall, ImageModel
 from handlers.media.images import IMAGE_TYPES, convert_png, png_in_base64
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
-from handlers.runtime.model import Model
+from handlers.runtime.model import ForwardOnlyModel, Model
 from handlers.runtime.ranks import agree
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter
@@ -53,6 +54,61 @@ SIDE_MULTIPLE = 8
 DEFAULT_STEPS = 50
 # One image of the size that most models make.
 DEFAULT_PIXELS = 512 * 512
+
+
+@dataclass(frozen=True)
+class ImageCall:
+    """The call of a pipeline for one image.
+
+    Attributes:
+        prompt: the text.
+        seed: the seed of its noise.
+        scheduler: the name of diffusers' scheduler; None for the checkpoint's own.
+        parameters: further parameters of the pipeline, which has defaults for others.
+    """
+
+    prompt: str
+    seed: int
+    scheduler: str | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PipelineImage:
+    """An image as a pipeline returns it.
+
+    Attributes:
+        pixels: numbers from 0 to 1. Shape: (height, width, 3).
+        flagged: whether a safety checker of the checkpoint made it black; None without one.
+    """
+
+    pixels: npt.NDArray[np.float32]
+    flagged: bool | None = None
+
+
+class ImageModel(ForwardOnlyModel, ABC):
+    """A model that makes images of texts."""
+
+    @property
+    @abstractmethod
+    def schedulers(self) -> tuple[str, ...]:
+        """The schedulers that a call may name."""
+
+    @abstractmethod
+    def draw(self, call: ImageCall, on_step: Callable[[int, int], None]) -> PipelineImage:
+        """Return the image of one call.
+
+        Args:
+            call: the call.
+            on_step: is called after each step with its number, from 1, and the number of steps.
+                What it raises ends the call.
+
+        Raises:
+            Unprocessable: the pipeline does not take these parameters.
+        """
+
+    def forward(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
+        raise NotImplementedError
 
 
 class TextToImageParameters(Parameters):

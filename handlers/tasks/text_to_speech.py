@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import re
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 from typing_extensions import TypedDict
 
@@ -35,11 +38,10 @@ from handlers.errors import (
     WrongConfig,
     attempt,
 )
-from handlers.generation.speech import SpeechCall, SpeechModel
 from handlers.media.audio import AUDIO_TYPES, INSTALL, PACKAGES, convert_wav, wav_in_base64
 from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.runtime.imports import require_package
-from handlers.runtime.model import Model
+from handlers.runtime.model import ForwardOnlyModel, Model
 from handlers.runtime.ranks import agree
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter
@@ -54,6 +56,44 @@ MAX_CHARACTERS = 4_096
 DEFAULT_TOKENS = 2_048
 WARMUP_TOKENS = 32
 Scale = Annotated[float, Field(ge=0, le=2)]
+
+
+@dataclass(frozen=True)
+class SpeechCall:
+    """The call of a model for one text.
+
+    Attributes:
+        input_ids: the tokens of the text.
+        seed: the seed of its noise.
+        max_seconds: the maximum duration.
+        speaker_id: the number of the speaker; None for the model without one.
+        speaking_rate: the rate; None for the model's own, as of the others.
+        noise_scale: how random the speech is.
+        noise_scale_duration: how random the durations are.
+    """
+
+    input_ids: Sequence[int]
+    seed: int
+    max_seconds: float
+    speaker_id: int | None = None
+    speaking_rate: float | None = None
+    noise_scale: float | None = None
+    noise_scale_duration: float | None = None
+
+
+class SpeechModel(ForwardOnlyModel, ABC):
+    """A model that speaks texts."""
+
+    @abstractmethod
+    def speak(self, call: SpeechCall) -> npt.NDArray[np.float32]:
+        """Return the waveform of one call. Shape: (samples,).
+
+        Raises:
+            RequestTooLarge: it would be longer than the call allows; it is not computed.
+        """
+
+    def forward(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
+        raise NotImplementedError
 
 
 class TextToSpeechParameters(Parameters):

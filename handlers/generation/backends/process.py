@@ -57,8 +57,7 @@ from handlers.errors import (
     WrongCheckpoint,
     summarize,
 )
-from handlers.generation.backends.base import NewTokens, Receive, check_load
-from handlers.generation.backends.requests import ContinuousModel
+from handlers.generation.backends.base import ContinuousModel, NewTokens, Receive, check_load
 from handlers.generation.generator import Prompt
 from handlers.generation.text_grammar import TextGrammar
 from handlers.runtime.deadline import NO_DEADLINE, Deadline

@@ -28,11 +28,14 @@ from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.trial_rows import trial_rows
 from handlers.compat.transformers import create_manager, is_stopping
 from handlers.errors import EngineFailed, RequestError, classify
-from handlers.generation.backends.base import GenerationBackend, NewTokens, Receive
-from handlers.generation.backends.cache import BLOCK as CACHE_BLOCK
-from handlers.generation.backends.cache import cache_blocks
-from handlers.generation.backends.requests import ContinuousGenerator
-from handlers.generation.backends.settings import CHOOSING
+from handlers.generation.backends.base import (
+    ContinuousGenerator,
+    GenerationBackend,
+    NewTokens,
+    Receive,
+)
+from handlers.generation.backends.settings import BLOCK as CACHE_BLOCK
+from handlers.generation.backends.settings import CHOOSING, cache_blocks
 from handlers.generation.batch_scheduler import BatchScheduler
 from handlers.generation.checkpoint_defaults import SETTINGS_OF_FILE
 from handlers.generation.generator import Generator, Prompt, end_tokens

@@ -22,13 +22,16 @@ from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.prequantized import quantization_method
 from handlers.checkpoints.weights import check_weights
 from handlers.errors import InternalError, RequestError, Unprocessable, WrongConfig
-from handlers.generation.backends.cache import GIGABYTE, bytes_per_token, cache_bytes, longest_text
 from handlers.generation.backends.process import BackendModel, BackendProcess, BackendProgram
 from handlers.generation.backends.settings import (
     CHOOSING,
+    GIGABYTE,
     MAX_SEED,
+    bytes_per_token,
+    cache_bytes,
     given_settings,
     lacking_parameters,
+    longest_text,
     refusal,
     settings_of_checkpoint,
 )

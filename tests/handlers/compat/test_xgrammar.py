@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from handlers.compat.xgrammar import error_reason, ignored_part
-from handlers.generation.backends import openvino_genai_grammar
+from handlers.generation.backends import openvino_genai
 
 END, CPU_SECONDS, MEMORY = "0", "20", str(8 * 2**30)
 
@@ -20,7 +20,7 @@ END, CPU_SECONDS, MEMORY = "0", "20", str(8 * 2**30)
 def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("vocabulary")
     tokens = ["", *[f"{byte:02x}" for byte in range(256)]]
-    command = [sys.executable, "-P", str(openvino_genai_grammar.VOCABULARY), str(folder)]
+    command = [sys.executable, "-P", str(openvino_genai.TRIAL), "write-vocabulary", str(folder)]
     content = json.dumps({"tokens": tokens, "ends": [0]})
     subprocess.run(command, input=content.encode(), check=True)
     return folder
@@ -29,7 +29,7 @@ def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tried(vocabulary: Path, schema: Any) -> subprocess.CompletedProcess[str]:
     tag = {"type": "structural_tag", "format": {"type": "json_schema", "json_schema": schema}}
     command = [
-        *(sys.executable, "-P", str(openvino_genai_grammar.TRIAL), str(vocabulary)),
+        *(sys.executable, "-P", str(openvino_genai.TRIAL), "try", str(vocabulary)),
         *(END, CPU_SECONDS, MEMORY),
     ]
     return subprocess.run(
@@ -47,7 +47,7 @@ def test_a_warning_says_what_is_ignored(vocabulary: Path) -> None:
 @pytest.mark.openvino
 def test_an_error_has_no_place_in_a_source(vocabulary: Path) -> None:
     done = tried(vocabulary, {"type": "string", "pattern": "(a"})
-    assert done.returncode == openvino_genai_grammar.REFUSED
+    assert done.returncode == openvino_genai.REFUSED
     assert ".cc:" in done.stdout
     found = error_reason(done.stdout)
     assert found and ".cc:" not in found

@@ -12,8 +12,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from handlers.errors import BadRequest, Overloaded
-from handlers.generation.compile_cache import CompileCache
-from handlers.generation.grammar import GrammarCompiler
+from handlers.generation.grammar import CompileCache, GrammarCompiler
 from tests.sentences import refused
 from tests.tiny_tokenizers import write_gpt2
 

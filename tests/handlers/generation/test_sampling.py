@@ -12,7 +12,7 @@ import torch
 from transformers import GenerationConfig
 
 from handlers.errors import NotFinite
-from handlers.generation.sampling import BatchRows, PerPromptSampler, Sampling
+from handlers.generation.logits_processors import BatchRows, PerPromptSampler, Sampling
 from handlers.types.request import Request
 from tests import tiny
 from tests.serving import Served, stream_into

@@ -27,8 +27,7 @@ from handlers.errors import (
     WrongCheckpoint,
 )
 from handlers.formats.openvino import LONGEST_WHOLE_PROMPT
-from handlers.generation.backends.base import NewTokens
-from handlers.generation.backends.requests import RunningSequence
+from handlers.generation.backends.base import NewTokens, RunningSequence
 from handlers.runtime.deadline import Deadline
 from handlers.types.request import Request, TextStream
 from tests import tiny

@@ -15,7 +15,7 @@ from handlers import formats
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.errors import BadRequest, Overloaded, Unprocessable
-from handlers.generation.backends.openvino_genai_grammar import check_pattern, check_schema
+from handlers.generation.backends.openvino_genai import check_pattern, check_schema
 from handlers.types.request import Request, TextStream
 from tests import tiny
 from tests.handlers.generation.test_chat import CHAT, TEMPLATE
@@ -261,7 +261,7 @@ def test_a_trial_without_time_is_no_mistake_of_the_grammar(
 ) -> None:
     request = bound("regex", "[xy]{3}")
     with monkeypatch.context() as patch:
-        patch.setattr("handlers.generation.backends.openvino_genai_grammar.TRIAL_TIMEOUT", 0.01)
+        patch.setattr("handlers.generation.backends.openvino_genai.TRIAL_TIMEOUT", 0.01)
         [outcome] = engine.predict([request])
     assert isinstance(outcome, Overloaded)
     assert re.fullmatch("[xy]{3}", generated(engine, request)[0])

@@ -12,8 +12,8 @@ import torch
 from handlers.checkpoints.checkpoint import read_checkpoint
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.config.model_config import ModelConfig
-from handlers.generation.backends import cache
-from handlers.generation.backends.cache import bytes_per_token, cache_bytes
+from handlers.generation.backends import settings
+from handlers.generation.backends.settings import bytes_per_token, cache_bytes
 
 MODE = "text_generation"
 FREE = 1_000_000
@@ -43,7 +43,7 @@ def spec(checkpoint: Callable[..., Path]) -> Callable[..., ModelSpec]:
 @pytest.fixture(autouse=True)
 def memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with little memory and two GPUs, each with twice as much free."""
-    monkeypatch.setattr(cache, "memory_limit", lambda: FREE)
+    monkeypatch.setattr(settings, "memory_limit", lambda: FREE)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (2 * FREE, 9 * FREE))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
 

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
-from handlers.generation.compact_json import MAX_ITEMS, MAX_OPTIONAL, compact_json
 from handlers.generation.structural_tag import (
     EMPTY,
+    MAX_ITEMS,
+    MAX_OPTIONAL,
     any_json,
     any_of,
+    compact_json,
     literal,
     repeated,
     schema_of,
