@@ -17,6 +17,7 @@ from handlers.errors import KitError
 from scripts.archives.formats import FormatName
 from scripts.archives.packing import Archive, pack
 from scripts.archives.sbom import write_sbom
+from scripts.archives.serving_defaults import describe_keys
 from scripts.command_line import split_names
 from scripts.paths import MODEL_STORE, config_paths, model_name
 from scripts.serving.openmp import short_spins
@@ -84,6 +85,8 @@ def _pack_all(paths: Iterable[Path], make: partial[Archive], *, sbom: bool) -> l
             table.add_row(*_row(archive))
             if sbom:
                 out.print(f"{archive.name}: {write_sbom(archive.path)}", markup=False)
+            if archive.added:
+                out.print(f"{archive.name}: {describe_keys(archive.added)}", markup=False)
             if archive.choice:
                 out.print(f"{archive.name}: {archive.choice}", markup=False)
             if archive.quality:

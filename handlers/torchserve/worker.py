@@ -15,6 +15,7 @@ from ts.metrics.metric_type_enum import MetricTypes
 
 from handlers.checkpoints.devices import pick_device
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
+from handlers.config.serving_defaults import serving_defaults
 from handlers.dispatcher import Dispatcher
 from handlers.errors import ConfigError, DeviceFailed, WorkerHangs
 from handlers.http.limits import server_limits
@@ -92,6 +93,7 @@ class Worker:
         name = str(getattr(context, "model_name", None) or described["modelName"])
         version = str(described.get("modelVersion", "1.0"))
         self.dispatcher = Dispatcher(self.engine, name, version)
+        _warn_of_single_requests(config, properties.get("batch_size"))
         self.reporter = MetricsReporter(MetricTypes.GAUGE)
         self.is_rank0 = is_rank0()
         self.tracer = tracing.create(name, version) if _traces() else None
@@ -217,3 +219,19 @@ def _traces() -> bool:
         return False
     require_package(tracing.PACKAGE, "OTEL_EXPORTER_OTLP_ENDPOINT", tracing.INSTALL)
     return True
+
+
+def _warn_of_single_requests(config: ModelConfig, batch_size: int | None) -> None:
+    """Log what a YAML lacks that `torch-model-archiver` packed as it is."""
+    mode = config.handler.mode
+    defaults = serving_defaults(mode)
+    if batch_size != 1 or "batchSize" in config.model_fields_set or defaults.batch_size == 1:
+        return
+    logger.warning(
+        "The YAML has no batchSize, so TorchServe passes one request at a time. Add %s, or pack the"
+        " model with scripts/create_archive.py, which adds the fastest values for mode: %s.",
+        "continuousBatching: true and batchSize: 256"
+        if defaults.continuous_batching
+        else f"batchSize: {defaults.batch_size} and maxBatchDelay: {defaults.max_batch_delay}",
+        mode,
+    )

@@ -14,6 +14,7 @@ from handlers.formats import get as get_format
 from handlers.runtime.integrity import SIGNATURE, SUMS, sign, sums_of
 from handlers.runtime.load_trials import FILE as TRIALS
 from scripts.archives.manifest import HANDLER_FILE, MANIFEST_FILE, manifest
+from scripts.archives.serving_defaults import Values, missing_keys, with_keys, with_lines
 from scripts.hub.checkpoint_files import (
     ROOT_FILES,
     adapter_files,
@@ -54,17 +55,30 @@ def contents(
         WrongConfig: the YAML file is invalid or an extra file is missing.
         WrongCheckpoint: the checkpoint is missing or incomplete.
     """
-    config = ModelConfig.read(config_path)
+    config, added = complete(config_path)
     check_config(config)
     parts: Contents = {
         **_checkpoint(config_path, config, build),
         **_extra(extra_files),
         **{f"handlers/{place}": path for place, path in _tree(handlers)},
         HANDLER_FILE: handlers / HANDLER_FILE,
-        CONFIG_FILE: config_path,
+        CONFIG_FILE: with_lines(config_path.read_text("utf-8"), added).encode()
+        if added
+        else config_path,
         MANIFEST_FILE: manifest(model_name(config_path), version),
     }
     return dict(sorted(parts.items()))
+
+
+def complete(config_path: Path) -> tuple[ModelConfig, Values]:
+    """Return the config of a YAML with the keys that it leaves out, and these keys.
+
+    Raises:
+        WrongConfig: the YAML file is invalid.
+    """
+    config = ModelConfig.read(config_path)
+    added = missing_keys(config, checkpoint_of(config_path, config))
+    return with_keys(config, added), added
 
 
 def sources_of(config_path: Path) -> list[Path]:

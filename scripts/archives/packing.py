@@ -6,7 +6,7 @@ import errno
 import shutil
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from handlers.formats import CHOICE_FILE, Choice
 from scripts.archives.contents import (
     HANDLERS,
     Contents,
+    complete,
     contents,
     size_of,
     sources_of,
@@ -26,6 +27,7 @@ from scripts.archives.formats import ARCHIVE_FORMATS, ArchiveFormat, FormatName,
 from scripts.archives.load_check import TrialRecords, check_loads
 from scripts.archives.model_store import versioned as versioned_name
 from scripts.archives.pack_records import Packed, PackRecord
+from scripts.archives.serving_defaults import Values
 from scripts.hub.staging import InsufficientDiskSpace
 from scripts.paths import BUILD, MODEL_STORE, build_key, build_of, model_name
 
@@ -44,6 +46,7 @@ class Archive:
         made: false if an identical archive already existed and was kept.
         quality: how closely a lossy format matches the checkpoint; None for other formats.
         choice: the format that `save_mode: auto` is; None if the YAML names one.
+        added: the keys of TorchServe that the packed YAML has and the other one leaves out.
     """
 
     name: str
@@ -53,6 +56,7 @@ class Archive:
     made: bool
     quality: ParityReport | None = None
     choice: Choice | None = None
+    added: Values = field(default_factory=dict)
 
 
 def pack(
@@ -122,6 +126,7 @@ def pack(
         made,
         _quality(packed.quality) if packed.quality else None,
         Choice.read(packed.choice) if packed.choice else None,
+        complete(config_path)[1] if made else {},
     )
 
 

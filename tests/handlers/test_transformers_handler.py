@@ -427,3 +427,16 @@ def test_the_loader_finds_one_class_in_the_file() -> None:
     classes = [each for each in vars(module).values() if isinstance(each, type)]
     own = [each for each in classes if each.__module__ == module.__name__]
     assert own == [TransformersHandler]
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "keys", "warned"), [(1, {}, True), (16, {}, False), (1, {"batchSize": 1}, False)]
+)
+def test_a_yaml_that_was_packed_without_a_batch_size_is_warned_of(
+    checkpoint: Checkpoints, caplog: Any, batch_size: int, keys: Any, warned: bool
+) -> None:
+    mode = "sequence_classification"
+    made = context(checkpoint(mode), {**keys, "handler": {"mode": mode}})
+    made.system_properties["batch_size"] = batch_size
+    TransformersHandler().initialize(made)
+    assert ("Add batchSize: 16 and maxBatchDelay: 1" in caplog.text) == warned
