@@ -21,7 +21,7 @@ import numpy as np
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.engine import Engine
 from handlers.errors import KitError, RequestError
-from handlers.runtime.threads import set_num_threads
+from handlers.process.threads import set_num_threads
 from handlers.telemetry.log_levels import silence_libraries
 from handlers.telemetry.meter import Meter
 from handlers.types.request import Request

@@ -23,13 +23,12 @@ from handlers.errors import (
     attempt_parts,
 )
 from handlers.explainers.targets.base import BaseExplanationTarget
-from handlers.runtime.deadline import Deadline
-from handlers.runtime.model import Model
-from handlers.runtime.request_state import RequestState
+from handlers.model import Model
+from handlers.process.deadline import Deadline
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter
 from handlers.types.parameters import split_parameters
-from handlers.types.request import Request
+from handlers.types.request import Request, RequestState
 
 # The deadline is checked before each of these; an ordinary batch has less and stays together.
 CHUNK_CHARACTERS = 1_000_000

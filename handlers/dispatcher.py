@@ -16,8 +16,8 @@ from handlers.http.limits import BodyLimits, server_limits
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.http.streams import streaming_started
+from handlers.process.deadline import NO_DEADLINE, Deadline
 from handlers.protocols.base import BaseProtocol, ParsedRequest, result_or_error_body
-from handlers.runtime.deadline import NO_DEADLINE, Deadline
 from handlers.telemetry.meter import Meter
 from handlers.types.request import Operation, Request
 

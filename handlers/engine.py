@@ -15,6 +15,7 @@ import torch
 from handlers import formats, tasks
 from handlers.batch import Batch, ExplanationSteps, NotExplained, PredictionSteps, Steps
 from handlers.checkpoints.devices import prepare_device
+from handlers.checkpoints.load_trials import TrialKey, TrialRecord, recorded_results
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.errors import (
@@ -30,20 +31,17 @@ from handlers.errors import (
 from handlers.explainers import targets
 from handlers.export.auto_dtype import resolve_auto
 from handlers.export.parity_report import ParityReport
-from handlers.runtime.deadline import NO_DEADLINE, Deadline, TimeLimits, before
-from handlers.runtime.lazy_load import LazyLoad
-from handlers.runtime.load_trials import TrialKey, TrialRecord, recorded_results
-from handlers.runtime.model import Model, OneThread
-from handlers.runtime.paced import Paced
-from handlers.runtime.ranks import world_size
-from handlers.runtime.request_state import RequestState
+from handlers.model import Model
+from handlers.process.deadline import NO_DEADLINE, Deadline, TimeLimits, before
+from handlers.process.ranks import world_size
+from handlers.process.threads import LazyLoad, OneThread, Paced
 from handlers.tasks._tokenization import detokenize_request, tokenize_request
 from handlers.tasks._warmup import warm_up
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter
 from handlers.types.model_info import ModelInfo
 from handlers.types.parameters import json_schema, parameter_schemas
-from handlers.types.request import Request, TokenizedText
+from handlers.types.request import Request, RequestState, TokenizedText
 
 Result = TypeVar("Result")
 Outcome = Any | RequestError

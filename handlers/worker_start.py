@@ -6,10 +6,10 @@ from pathlib import Path
 
 import torch
 
+from handlers.checkpoints.integrity import verify
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
-from handlers.runtime.integrity import verify
-from handlers.runtime.memory import limit_memory_growth
+from handlers.process.resources import limit_memory_growth
 from handlers.telemetry.log_levels import silence_libraries
 
 

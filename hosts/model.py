@@ -17,10 +17,14 @@ from handlers.errors import classify
 from handlers.http.limits import BodyLimits
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json, has_failed
-from handlers.runtime.deadline import Deadline
-from handlers.runtime.memory import FreedMemory
 from handlers.telemetry.meter import Meter
-from hosts.archive_handlers import Dispatcher, load_engine, prepare_process
+from hosts.archive_handlers import (
+    Deadline,
+    Dispatcher,
+    FreedMemory,
+    load_engine,
+    prepare_process,
+)
 
 Respond = Callable[[HttpResponse, bool], None]
 Report = Callable[[Meter, float], None]

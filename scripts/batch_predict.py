@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from handlers.errors import KitError
-from handlers.runtime.cgroup import available_cores
+from handlers.process.resources import available_cores
 from hosts.archives import ArchiveError
 from hosts.ray_environment import import_ray
 from scripts.archives.verification import signed_digest

@@ -22,7 +22,7 @@ from packaging.requirements import Requirement
 from handlers import __version__
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.errors import KitError
-from handlers.runtime.cgroup import cpu_quota, memory_limit
+from handlers.process.resources import cpu_quota, memory_limit
 from hosts.mar import Mar, WrongMar
 from scripts.archives.manifest import MANIFEST_FILE
 from scripts.archives.model_store import list_archives

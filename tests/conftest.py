@@ -13,7 +13,7 @@ import torch
 import yaml
 from hypothesis import HealthCheck, settings
 
-from handlers.runtime.integrity import PUBLIC_KEY
+from handlers.checkpoints.integrity import PUBLIC_KEY
 from handlers.telemetry.log_levels import silence_libraries
 from scripts.archives.packing import pack
 from tests import tiny

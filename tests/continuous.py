@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from handlers.engine import Engine
-from handlers.runtime.deadline import Deadline
+from handlers.process.deadline import Deadline
 from handlers.types.request import Request
 
 # Seconds until a test fails that waits for something that never happens.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from handlers.runtime.imports import require_package
+from handlers.process.packages import require_package
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.model_index import MODEL_INDEX, ModelIndex
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import WrongCheckpoint
-from handlers.runtime.imports import require_package
+from handlers.process.packages import require_package
 
 INSTALL = 'pip install "diffusers>=0.42.1,<0.43"'
 # Between the steps the deadline is checked, and each image has a seed.

@@ -16,7 +16,7 @@ from handlers.checkpoints.device_map import (
     device_map_arguments,
 )
 from handlers.config.model_config import ModelConfig
-from handlers.runtime import ranks
+from handlers.process import ranks
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from transformers import PreTrainedConfig
 from transformers.distributed import DistributedConfig
 
 from handlers.errors import WrongConfig
-from handlers.runtime import ranks
+from handlers.process import ranks
 
 
 def check_tensor_parallel(config: PreTrainedConfig, processes: int) -> None:

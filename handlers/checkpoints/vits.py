@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.errors import WrongCheckpoint
-from handlers.runtime.imports import require_package
+from handlers.process.packages import require_package
 
 VITS = "vits"
 # Packages that tokenizers import when the first text needs them.

@@ -21,9 +21,9 @@ from handlers.errors import (
 from handlers.explainers._attribution import Attribution
 from handlers.explainers._time_shares import TimeShares, weights_of
 from handlers.explainers.base import AnyTarget, BaseExplainer, ExplainedModel
-from handlers.runtime.deadline import Deadline, DeadlineExceeded
-from handlers.runtime.request_state import RequestState
+from handlers.process.deadline import Deadline, DeadlineExceeded
 from handlers.types.parameters import ExplanationParameters
+from handlers.types.request import RequestState
 
 NOT_CONVERGED = (
     "The attributions do not sum to the difference that they explain within 5%; set a larger "

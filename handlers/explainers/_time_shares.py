@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from handlers.errors import OutOfTime, RequestError, Unprocessable
-from handlers.runtime.deadline import Deadline
+from handlers.process.deadline import Deadline
 
 
 def weights_of(owners: Sequence[int]) -> list[float]:

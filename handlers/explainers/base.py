@@ -17,7 +17,7 @@ import torch
 
 from handlers.batching.padding import Batch
 from handlers.explainers._attribution import Attribution, AttributionTarget
-from handlers.runtime.deadline import Deadline
+from handlers.process.deadline import Deadline
 
 Values = npt.NDArray[np.float64]
 Forward = Callable[[Batch], Mapping[str, torch.Tensor]]

@@ -11,7 +11,7 @@ from handlers.batching.rows import BaseRow, Outputs
 from handlers.errors import RequestError, WrongCheckpoint, WrongConfig, attempt
 from handlers.export.parity_report import ParityReport, compare_outputs
 from handlers.export.vector_agreement import compare_vectors
-from handlers.runtime.model import Model
+from handlers.model import Model
 from handlers.tasks.base import BaseTask
 from handlers.types.request import Request, place_of
 

@@ -28,7 +28,7 @@ from handlers.export.evaluation import (
 from handlers.export.manifest import ExportManifest
 from handlers.export.parity_report import ParityReport
 from handlers.export.text_agreement import compare_texts
-from handlers.runtime.model import Model
+from handlers.model import Model
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.log_levels import silence_exporters
 from handlers.types.request import Request

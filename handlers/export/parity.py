@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from handlers.batching.padding import Batch
 from handlers.errors import ConfigError, WrongCheckpoint, summarize
-from handlers.runtime.model import Model
+from handlers.model import Model
 
 
 @torch.no_grad()

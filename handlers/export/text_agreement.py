@@ -11,7 +11,7 @@ from handlers.export.evaluation import PlacedRow
 from handlers.export.parity_report import TextAgreement
 from handlers.generation.generator import Prompt
 from handlers.generation.parameters import GenerationParameters
-from handlers.runtime.model import Model
+from handlers.model import Model
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from handlers.checkpoints.model_spec import ModelSpec
     from handlers.export.parity_report import ParityReport
     from handlers.formats.base import BaseFormat
-    from handlers.runtime.model import Model
+    from handlers.model import Model
 
 __all__ = [
     "CHOICE_FILE",

@@ -40,7 +40,7 @@ from handlers.export.manifest import ExportManifest, Shape, Signature
 from handlers.export.parity import check_parity, in_dtype
 from handlers.formats._packable import Packable, as_packable, mask_by_layer_type
 from handlers.formats.base import BaseFormat
-from handlers.runtime.model import ForwardOnlyModel, Model
+from handlers.model import ForwardOnlyModel, Model
 
 logger = logging.getLogger(__name__)
 

@@ -34,7 +34,7 @@ from handlers.formats._graph import (
     translate_export_errors,
 )
 from handlers.formats.pretrained import read_weights
-from handlers.runtime.model import ForwardOnlyModel, Model
+from handlers.model import ForwardOnlyModel, Model
 
 # AWS's package index; the packages of these names on the public index are empty.
 NEURON_INDEX = "https://pip.repos.neuron.amazonaws.com"

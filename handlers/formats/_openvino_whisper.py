@@ -21,7 +21,7 @@ from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
 from handlers.compat.transformers_whisper import WhisperWithOtherCache
-from handlers.runtime.model import Model
+from handlers.model import Model
 
 ENCODER = "openvino_encoder_model.xml"
 DECODER = "openvino_decoder_model.xml"

@@ -19,8 +19,8 @@ from handlers.config.model_config import ModelConfig
 from handlers.export.manifest import ExportManifest
 from handlers.generation.backends.base import GenerationBackend
 from handlers.generation.batch_scheduler import BatchScheduler
-from handlers.runtime.imports import is_installed, require_package
-from handlers.runtime.model import Model
+from handlers.model import Model
+from handlers.process.packages import is_installed, require_package
 
 
 class BaseFormat(ABC):

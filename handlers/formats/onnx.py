@@ -29,7 +29,7 @@ from handlers.formats._graph import (
 )
 from handlers.formats.base import BaseFormat
 from handlers.formats.pretrained import read_weights
-from handlers.runtime.model import ForwardOnlyModel, Model
+from handlers.model import ForwardOnlyModel, Model
 
 logger = logging.getLogger(__name__)
 

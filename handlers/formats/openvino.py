@@ -60,8 +60,8 @@ from handlers.generation.backends.openvino_genai import (
 from handlers.generation.backends.settings import BLOCK, cache_blocks, longest_text
 from handlers.generation.generator import end_tokens
 from handlers.generation.grammar import token_bytes
-from handlers.runtime.cgroup import available_cores
-from handlers.runtime.model import ForwardOnlyModel, Model
+from handlers.model import ForwardOnlyModel, Model
+from handlers.process.resources import available_cores
 
 logger = logging.getLogger(__name__)
 

@@ -17,10 +17,11 @@ from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 from handlers.batching.packing import PackedBatch
 from handlers.batching.padding import Padding
 from handlers.batching.rows import TrialRows
-from handlers.checkpoints.assistant import specify_assistant
+from handlers.checkpoints.assistant import Assistant, specify_assistant
 from handlers.checkpoints.diffusion import DiffusionCheckpoint
 from handlers.checkpoints.dtypes import pick_dtype
 from handlers.checkpoints.heads import BASES, is_encoder
+from handlers.checkpoints.load_trials import TrialResults
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.placement import compute_device, log_placement, placement_arguments
 from handlers.checkpoints.pooling_head import ModelWithPooling
@@ -40,9 +41,7 @@ from handlers.formats._vits import VitsModel
 from handlers.formats.base import BaseFormat
 from handlers.generation.backends.transformers_paged import as_paged
 from handlers.generation.backends.vllm import load_vllm
-from handlers.runtime.assistant import Assistant
-from handlers.runtime.load_trials import TrialResults
-from handlers.runtime.model import Model
+from handlers.model import Model
 
 # Where transformers' continuous batching was tested.
 PAGED_DEVICES = ("cpu", "cuda")

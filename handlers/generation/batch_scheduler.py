@@ -22,8 +22,9 @@ from handlers.batching.rows import RowOutcome
 from handlers.errors import InternalError, OutOfTime, RequestError, attempt, log_bug
 from handlers.generation.backends.base import as_too_large, check_load
 from handlers.generation.generator import Generator, Prompt
-from handlers.runtime.deadline import NO_DEADLINE, PATIENCE, Deadline
-from handlers.runtime.model import Model, OneThread
+from handlers.model import Model
+from handlers.process.deadline import NO_DEADLINE, PATIENCE, Deadline
+from handlers.process.threads import OneThread
 from handlers.telemetry.meter import Meter
 
 Result = TypeVar("Result")

@@ -60,9 +60,9 @@ from handlers.generation.stopping import (
 )
 from handlers.generation.text_grammar import TextGrammar
 from handlers.generation.tool_calls import ToolSyntax
-from handlers.runtime.deadline import NO_DEADLINE, Deadline
-from handlers.runtime.model import Model
-from handlers.runtime.ranks import agree
+from handlers.model import Model
+from handlers.process.deadline import NO_DEADLINE, Deadline
+from handlers.process.ranks import agree
 from handlers.telemetry.meter import Meter
 from handlers.types.request import TextStream
 

@@ -41,7 +41,7 @@ from handlers.errors import (
     summarize,
 )
 from handlers.generation.json_schemas import Schema, constraints_in, json_rule, relaxed
-from handlers.runtime.ranks import broadcast_from_rank0
+from handlers.process.ranks import broadcast_from_rank0
 
 Mask = npt.NDArray[np.bool_]
 # 128 tools with 12 parameters each have 175,000, and compile in a tenth of a second.

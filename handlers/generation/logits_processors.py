@@ -33,7 +33,7 @@ from transformers.generation import TopHLogitsWarper
 
 from handlers.compat.transformers import default_settings, run_before_other_processors
 from handlers.generation.parameters import MAX_TOP_TOKENS, GenerationParameters
-from handlers.runtime.ranks import broadcast_from_rank0
+from handlers.process.ranks import broadcast_from_rank0
 
 # OpenAI's value for a token that is out of the question; JSON has no infinity.
 MIN_LOGPROB = -9999.0

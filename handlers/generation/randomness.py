@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import torch
 
-from handlers.runtime.ranks import broadcast_from_rank0
+from handlers.process.ranks import broadcast_from_rank0
 
 
 @contextmanager

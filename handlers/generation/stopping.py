@@ -21,8 +21,8 @@ from handlers.generation.decoding import IncrementalDecoder, Tail
 from handlers.generation.grammar import GrammarMatcher
 from handlers.generation.logits_processors import BatchRows, LogprobRecorder, TokenScores
 from handlers.generation.tool_calls import ToolSyntax
-from handlers.runtime.deadline import Deadline
-from handlers.runtime.ranks import agree, world_size
+from handlers.process.deadline import Deadline
+from handlers.process.ranks import agree, world_size
 from handlers.types.request import GeneratedToken, TextStream
 
 FinishReason = Literal["length", "eos_token", "stop_sequence"]

@@ -14,8 +14,8 @@ from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import RequestTooLarge, Unprocessable, summarize
 from handlers.media.audio import AUDIO, INSTALL, PACKAGES, Samples, read_audio
-from handlers.runtime.imports import require_package
-from handlers.runtime.model import Model
+from handlers.model import Model
+from handlers.process.packages import require_package
 from handlers.tasks._media import MediaQuery, MediaTask
 from handlers.types.model_info import AUDIO_COLUMN
 

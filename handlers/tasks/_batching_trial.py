@@ -17,7 +17,7 @@ from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.trial_rows import trial_rows
 from handlers.generation.generator import DECODER_ONLY
 from handlers.generation.logits_processors import recording
-from handlers.runtime.model import Model
+from handlers.model import Model
 
 logger = logging.getLogger(__name__)
 

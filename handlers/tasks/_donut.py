@@ -14,8 +14,8 @@ from handlers.batching.tokenization import check_length, tokenize
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import WrongCheckpoint
-from handlers.runtime.deadline import NO_DEADLINE, Deadline, before
-from handlers.runtime.model import Model
+from handlers.model import Model
+from handlers.process.deadline import NO_DEADLINE, Deadline, before
 from handlers.tasks._generated_answers import answer_settings, answer_text, generate_answers
 from handlers.tasks._image import ImageRow
 from handlers.tasks._image_question import ImageQuestionTask

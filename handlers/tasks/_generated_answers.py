@@ -16,8 +16,8 @@ from handlers.errors import OutOfTime
 from handlers.generation.checkpoint_defaults import check_beams, with_checked_defaults
 from handlers.generation.decoding import AS_GENERATED
 from handlers.generation.stopping import DeadlineCriterion
-from handlers.runtime.deadline import Deadline
-from handlers.runtime.model import Model
+from handlers.model import Model
+from handlers.process.deadline import Deadline
 
 # The maximum of new tokens of transformers' pipelines, where the checkpoint sets none.
 NEW_TOKENS = 256

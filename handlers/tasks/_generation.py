@@ -23,8 +23,8 @@ from handlers.generation.checkpoint_defaults import with_checked_defaults
 from handlers.generation.generator import Generator, Prompt, PromptLayout, with_grammars
 from handlers.generation.parameters import SamplingParameters
 from handlers.generation.stopping import GenerationState
-from handlers.runtime.deadline import NO_DEADLINE, Deadline
-from handlers.runtime.model import Model
+from handlers.model import Model
+from handlers.process.deadline import NO_DEADLINE, Deadline
 from handlers.tasks._text import TextTask
 from handlers.telemetry.meter import Meter
 from handlers.types.request import TextToken

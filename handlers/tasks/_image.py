@@ -23,7 +23,7 @@ from handlers.errors import (
     summarize,
 )
 from handlers.media.images import IMAGE, read_image
-from handlers.runtime.model import Model
+from handlers.model import Model
 from handlers.tasks._media import MediaQuery, MediaTask
 from handlers.tasks._preprocessing import PIXELS, Preprocessor
 from handlers.types.model_info import IMAGE_COLUMN, Columns

@@ -15,7 +15,7 @@ from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.config.quoting import quote
 from handlers.errors import BadRequest
-from handlers.runtime.model import Model
+from handlers.model import Model
 from handlers.tasks._image import SAMPLE_INPUTS, ImageRow, ImageTask
 from handlers.tasks._media import MediaQuery
 from handlers.types.model_info import Columns, Limits

@@ -19,8 +19,8 @@ from handlers.config.handler_section import HandlerSection
 from handlers.errors import RequestError, attempt
 from handlers.media.files import MediaFiles, MediaType
 from handlers.media.remote import RemoteFile
-from handlers.runtime.deadline import NO_DEADLINE, Deadline, before
-from handlers.runtime.model import Model
+from handlers.model import Model
+from handlers.process.deadline import NO_DEADLINE, Deadline, before
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter
 from handlers.types.model_info import Limits

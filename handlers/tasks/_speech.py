@@ -33,8 +33,8 @@ from handlers.errors import BadRequest, OutOfTime, TextTooLong, Unprocessable, W
 from handlers.generation.checkpoint_defaults import with_checked_defaults
 from handlers.generation.randomness import seeded
 from handlers.generation.stopping import DeadlineCriterion
-from handlers.runtime.deadline import Deadline
-from handlers.runtime.model import Model
+from handlers.model import Model
+from handlers.process.deadline import Deadline
 
 # Samples of a chunk, and those at its two ends that other chunks have, too.
 Stride = tuple[int, int, int]

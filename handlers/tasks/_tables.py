@@ -16,7 +16,7 @@ from transformers import TapasTokenizer
 
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import BadRequest, RequestTooLarge, WrongCheckpoint, summarize
-from handlers.runtime.imports import require_package
+from handlers.process.packages import require_package
 from handlers.types.text_checks import json_type, parse_json
 
 INSTALL = "pip install 'pandas<3'"

@@ -26,8 +26,8 @@ from handlers.checkpoints.trial_rows import trial_rows
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import RequestError, WrongConfig, attempt
-from handlers.runtime.deadline import NO_DEADLINE, Deadline, before
-from handlers.runtime.model import Model
+from handlers.model import Model
+from handlers.process.deadline import NO_DEADLINE, Deadline, before
 from handlers.tasks._batching_trial import BatchingTrial
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter

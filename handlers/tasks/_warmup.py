@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from handlers.checkpoints.load_trials import FILE, TrialResults
 from handlers.config.handler_section import Compile
 from handlers.config.model_config import ModelConfig
 from handlers.errors import RequestError
 from handlers.generation.backends.base import ContinuousModel
-from handlers.runtime.load_trials import FILE, TrialResults
-from handlers.runtime.model import Model
+from handlers.model import Model
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter
 from handlers.types.request import Request

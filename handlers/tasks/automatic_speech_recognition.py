@@ -30,8 +30,8 @@ from handlers.config.model_config import ModelConfig
 from handlers.errors import BadRequest, RequestTooLarge
 from handlers.generation.parameters import Few, NotNegative, Positive, Probability
 from handlers.media.audio import Samples
-from handlers.runtime.deadline import NO_DEADLINE, Deadline, before
-from handlers.runtime.model import Model
+from handlers.model import Model
+from handlers.process.deadline import NO_DEADLINE, Deadline, before
 from handlers.tasks._audio import SAMPLE_INPUTS, AudioTask
 from handlers.tasks._media import MediaQuery
 from handlers.tasks._speech import SpeechRow, Stride, recognizer_of

@@ -18,8 +18,8 @@ from handlers.checkpoints.pooling_head import PoolingHead
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import RequestError
-from handlers.runtime.deadline import NO_DEADLINE, Deadline
-from handlers.runtime.model import Model
+from handlers.model import Model
+from handlers.process.deadline import NO_DEADLINE, Deadline
 from handlers.telemetry.meter import Meter
 from handlers.types.model_info import (
     TEXT_COLUMN,

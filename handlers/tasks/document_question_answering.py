@@ -37,8 +37,8 @@ from handlers.errors import BadRequest, RequestError, RequestTooLarge, TextTooLo
 from handlers.media.images import IMAGE, read_image
 from handlers.media.ocr import SCALE, WordBoxes, read_words
 from handlers.media.remote import RemoteFile
-from handlers.runtime.deadline import NO_DEADLINE, Deadline
-from handlers.runtime.model import Model
+from handlers.model import Model
+from handlers.process.deadline import NO_DEADLINE, Deadline
 from handlers.tasks._answer_spans import (
     AnswerReader,
     SpanParameters,

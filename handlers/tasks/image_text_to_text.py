@@ -46,7 +46,7 @@ from handlers.generation.image_messages import ImageChat, ImageMessage, read_cha
 from handlers.generation.parameters import GenerationParameters
 from handlers.media.images import IMAGE, read_image
 from handlers.media.remote import RemoteFile
-from handlers.runtime.model import Model
+from handlers.model import Model
 from handlers.tasks import text_generation
 from handlers.tasks._media import FILE_CHARACTERS, MediaReader
 from handlers.tasks.text_generation import Generated, PromptQuery

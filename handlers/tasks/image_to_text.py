@@ -31,8 +31,8 @@ from handlers.generation.parameters import (
     SamplingParameters,
 )
 from handlers.generation.stopping import GenerationState
-from handlers.runtime.deadline import NO_DEADLINE, Deadline
-from handlers.runtime.model import Model
+from handlers.model import Model
+from handlers.process.deadline import NO_DEADLINE, Deadline
 from handlers.tasks._generation import Details, details
 from handlers.tasks._image import SAMPLE_INPUTS, ImageRow, ImageTask
 from handlers.tasks._media import MediaQuery

@@ -31,9 +31,9 @@ from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import OutOfTime, RequestError, RequestTooLarge, WrongCheckpoint, attempt
 from handlers.media.images import png_in_base64
-from handlers.runtime.deadline import NO_DEADLINE, Deadline, before
-from handlers.runtime.model import Model
-from handlers.runtime.ranks import agree
+from handlers.model import Model
+from handlers.process.deadline import NO_DEADLINE, Deadline, before
+from handlers.process.ranks import agree
 from handlers.tasks._image import (
     SAMPLE_INPUTS,
     ImageRow,

@@ -22,8 +22,8 @@ from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.config.quoting import quote
 from handlers.errors import BadRequest, RequestError, attempt
-from handlers.runtime.deadline import NO_DEADLINE, Deadline
-from handlers.runtime.model import Model
+from handlers.model import Model
+from handlers.process.deadline import NO_DEADLINE, Deadline
 from handlers.tasks._tables import (
     TOKEN_TYPES,
     Table,

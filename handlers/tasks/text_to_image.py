@@ -38,9 +38,9 @@ from handlers.errors import (
     attempt,
 )
 from handlers.media.images import IMAGE_TYPES, convert_png, png_in_base64
-from handlers.runtime.deadline import NO_DEADLINE, Deadline
-from handlers.runtime.model import ForwardOnlyModel, Model
-from handlers.runtime.ranks import agree
+from handlers.model import ForwardOnlyModel, Model
+from handlers.process.deadline import NO_DEADLINE, Deadline
+from handlers.process.ranks import agree
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter
 from handlers.types.model_info import Limits, ResultFiles

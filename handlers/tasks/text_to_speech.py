@@ -39,10 +39,10 @@ from handlers.errors import (
     attempt,
 )
 from handlers.media.audio import AUDIO_TYPES, INSTALL, PACKAGES, convert_wav, wav_in_base64
-from handlers.runtime.deadline import NO_DEADLINE, Deadline
-from handlers.runtime.imports import require_package
-from handlers.runtime.model import ForwardOnlyModel, Model
-from handlers.runtime.ranks import agree
+from handlers.model import ForwardOnlyModel, Model
+from handlers.process.deadline import NO_DEADLINE, Deadline
+from handlers.process.packages import require_package
+from handlers.process.ranks import agree
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter
 from handlers.types.model_info import Limits, ResultFiles

@@ -29,8 +29,8 @@ from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import RequestError, attempt
 from handlers.media.remote import RemoteFile
-from handlers.runtime.deadline import NO_DEADLINE, Deadline, before
-from handlers.runtime.model import Model
+from handlers.model import Model
+from handlers.process.deadline import NO_DEADLINE, Deadline, before
 from handlers.tasks._activations import sigmoid, softmax
 from handlers.tasks._candidate_labels import (
     CandidateLabelParameters,

@@ -23,13 +23,13 @@ from handlers.engine import Engine
 from handlers.errors import RequestError, WrongConfig, classify
 from handlers.http.request import HttpRequest, is_grpc
 from handlers.http.response import HttpResponse, encode_json, has_failed
-from handlers.runtime.deadline import Deadline
-from handlers.runtime.memory import FreedMemory
-from handlers.runtime.request_threads import Ready, RequestThreads, Send
-from handlers.runtime.watchdog import Watchdog
+from handlers.process.deadline import Deadline
+from handlers.process.resources import FreedMemory
+from handlers.process.watchdog import Watchdog
 from handlers.telemetry.meter import Meter
 from handlers.telemetry.metrics import MetricsReporter
 from handlers.telemetry.tracing import TracedMeter, Tracer
+from handlers.torchserve.request_threads import Ready, RequestThreads, Send
 from handlers.torchserve.requests import Headers, headers_of, log_failure, set_response
 
 # New requests wait until a call returns, and each call passes all requests again. A call waits as

@@ -14,8 +14,8 @@ from ts.handler_utils.utils import send_intermediate_predict_response
 from handlers.compat.torchserve import is_connected, send_parts
 from handlers.errors import RequestError
 from handlers.http.response import HttpResponse, encode_json
-from handlers.runtime.deadline import Deadline
-from handlers.runtime.ranks import is_rank0
+from handlers.process.deadline import Deadline
+from handlers.process.ranks import is_rank0
 from handlers.torchserve.requests import STREAM_NEXT, set_response
 
 

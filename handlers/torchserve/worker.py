@@ -21,18 +21,17 @@ from handlers.errors import ConfigError, DeviceFailed, WorkerHangs
 from handlers.http.limits import server_limits
 from handlers.http.request import HttpRequest, is_grpc
 from handlers.http.response import FAILURES
-from handlers.runtime.deadline import Deadline
-from handlers.runtime.imports import require_package
-from handlers.runtime.memory import FreedMemory
-from handlers.runtime.ranks import is_rank0
-from handlers.runtime.request_broadcast import (
+from handlers.process.deadline import Deadline
+from handlers.process.packages import require_package
+from handlers.process.ranks import (
     RequestBroadcast,
     SharedRequest,
     has_other_machines,
+    is_rank0,
 )
-from handlers.runtime.threads import ThreadShare
-from handlers.runtime.watchdog import Watchdog
-from handlers.runtime.worker_exit import end_worker
+from handlers.process.resources import FreedMemory
+from handlers.process.threads import ThreadShare
+from handlers.process.watchdog import Watchdog, end_worker
 from handlers.telemetry import tracing
 from handlers.telemetry.meter import Meter
 from handlers.telemetry.metrics import MetricsReporter

@@ -1,4 +1,4 @@
-"""A request to the engine, independent of wire formats."""
+"""A request to the engine, independent of wire formats, and its state in the engine."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import TypedDict
 
+from handlers.batching.rows import Outputs
 from handlers.config.quoting import quote
-from handlers.errors import BadRequest, TextTooLong
+from handlers.errors import BadRequest, RequestError, TextTooLong
+from handlers.types.parameters import ExplanationParameters
 
 # The messages of a chat: a template adds text to each.
 MAX_MESSAGES = 1_000
@@ -257,3 +259,41 @@ class TokenizedText:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+
+DEFAULT_SETTINGS = ExplanationParameters()
+
+
+@dataclass(eq=False, slots=True)
+class RequestState:
+    """A request, and what each step has made of it.
+
+    Attributes:
+        request: the request.
+        http_request_id: the number of the HTTP request that it belongs to.
+        input: the request as the task parsed it.
+        settings: the explanation parameters, as the explanation target declares them; unused for
+            predictions.
+        rows: the encoded rows.
+        outputs: the model outputs of each row.
+        result: the result.
+        error: why there is none; further steps skip the request.
+    """
+
+    request: Request
+    http_request_id: int = 0
+    input: Any = None
+    settings: Any = DEFAULT_SETTINGS
+    rows: Sequence[Any] = ()
+    outputs: Sequence[Outputs] = ()
+    result: Any = None
+    error: RequestError | None = None
+
+    def cost(self) -> int:
+        """Return what is computed for its rows, in the unit of the task's budget."""
+        return sum(row.cost for row in self.rows)
+
+    def may_run_again(self) -> bool:
+        """Return whether no part of the response was sent."""
+        stream = self.request.stream or self.request.progress
+        return stream is None or not stream.has_begun

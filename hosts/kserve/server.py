@@ -11,7 +11,7 @@ from kserve.model_repository import ModelRepository
 from kserve.protocol.dataplane import DataPlane
 
 from handlers.http.limits import BodyLimits
-from handlers.runtime.threads import set_num_threads
+from hosts.archive_handlers import set_num_threads
 from hosts.archives import Archive
 from hosts.compat import kserve
 from hosts.compat.uvicorn import LimitedProtocol

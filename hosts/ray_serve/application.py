@@ -24,7 +24,7 @@ from ray.serve.config import AutoscalingConfig
 from ray.serve.schema import LoggingConfig
 
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
-from handlers.runtime.cgroup import available_cores
+from handlers.process.resources import available_cores
 from hosts.archives import open_archive
 from hosts.ray_serve.ingress import MODEL, Ingress
 from hosts.ray_serve.replica import Replica

@@ -17,10 +17,10 @@ from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.dispatcher import Dispatcher
 from handlers.http.limits import BodyLimits
 from handlers.http.response import HttpResponse
-from handlers.runtime.deadline import Deadline
-from handlers.runtime.memory import FreedMemory
-from handlers.runtime.request_broadcast import RequestBroadcast, SharedRequest
-from handlers.runtime.threads import set_num_threads
+from handlers.process.deadline import Deadline
+from handlers.process.ranks import RequestBroadcast, SharedRequest
+from handlers.process.resources import FreedMemory
+from handlers.process.threads import set_num_threads
 from handlers.telemetry.meter import Meter
 from handlers.worker_start import load_engine, prepare_process
 

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from handlers.checkpoints.folder_kinds import files_in, missing_config
+from handlers.checkpoints.integrity import SIGNATURE, SUMS, sign, sums_of
+from handlers.checkpoints.load_trials import FILE as TRIALS
 from handlers.config.handler_section import ASSISTANT_FOLDER, CHECKPOINT, HandlerSection
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.errors import WrongCheckpoint, WrongConfig
 from handlers.formats import CHOICE_FILE, Choice, check_config
 from handlers.formats import get as get_format
-from handlers.runtime.integrity import SIGNATURE, SUMS, sign, sums_of
-from handlers.runtime.load_trials import FILE as TRIALS
 from scripts.archives.manifest import HANDLER_FILE, MANIFEST_FILE, manifest
 from scripts.archives.serving_defaults import Values, missing_keys, with_keys, with_lines
 from scripts.hub.checkpoint_files import (

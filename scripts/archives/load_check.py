@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from handlers.checkpoints.load_trials import FILE as TRIALS
 from handlers.errors import ConfigError
-from handlers.runtime.load_trials import FILE as TRIALS
 from scripts.serving.tracebacks import last_error
 
 PROGRAM = Path(__file__).with_name("load_isolated.py")

@@ -27,11 +27,11 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from handlers import __version__, formats
+from handlers.checkpoints.integrity import SUMS, read_sums
 from handlers.config.handler_section import CHECKPOINT
 from handlers.config.model_config import CONFIG_FILE
 from handlers.errors import KitError
 from handlers.formats import CHOICE_FILE
-from handlers.runtime.integrity import SUMS, read_sums
 from hosts.mar import Mar, WrongMar
 from scripts.archives.manifest import MANIFEST_FILE, timestamp
 

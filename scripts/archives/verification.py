@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from handlers.runtime.integrity import (
+from handlers.checkpoints.integrity import (
     PUBLIC_KEY,
     SIGNATURE,
     SUMS,

@@ -18,7 +18,7 @@ from handlers.compat.torchserve import (
     worker_pids,
 )
 from handlers.errors import KitError
-from handlers.runtime.cgroup import available_cores
+from handlers.process.resources import available_cores
 from scripts.serving.fork_server.messages import ENDED
 from scripts.serving.fork_server.start import LOG_FILE
 from scripts.serving.server import Server

@@ -16,8 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
+from handlers.checkpoints.integrity import DamagedArchive, UntrustedArchive
 from handlers.errors import KitError
-from handlers.runtime.integrity import DamagedArchive, UntrustedArchive
 from scripts.archives.model_store import list_archives, why_unreadable
 from scripts.paths import MODEL_STORE, ROOT
 from scripts.serving.fork_server import start as fork_server

@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from handlers.runtime.cgroup import available_cores
-from handlers.runtime.threads import RECOUNT_INTERVAL
+from handlers.process.resources import available_cores
+from handlers.process.threads import RECOUNT_INTERVAL
 from scripts.serving.server import Server
 from scripts.serving.torchserve import TorchServe
 from tests.e2e.asking import ask_json

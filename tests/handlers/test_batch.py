@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from handlers.errors import OutOfTime, RequestError, RequestTooLarge
-from handlers.runtime.deadline import Deadline
+from handlers.process.deadline import Deadline
 from handlers.types.request import Request
 from tests.clock import Clock
 from tests.images import TEXTS

@@ -14,7 +14,8 @@ from handlers.checkpoints.checkpoint import read_checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.engine import HEALTH_CHECKS, Engine
 from handlers.errors import BadRequest, InternalError, OutOfTime, WrongConfig
-from handlers.runtime.model import Model, SeveralThreads
+from handlers.model import Model
+from handlers.process.threads import SeveralThreads
 from handlers.tasks._text import TextTask
 from handlers.telemetry.meter import Meter
 from handlers.types.parameters import Parameters

@@ -16,7 +16,7 @@ from ts.metrics.metric_cache_yaml_impl import MetricsCacheYamlImpl
 from handlers.errors import WrongCheckpoint, WrongConfig
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
-from handlers.runtime.deadline import Deadline
+from handlers.process.deadline import Deadline
 from handlers.transformers_handler import TransformersHandler
 from tests.clock import Clock
 from tests.sentences import refused

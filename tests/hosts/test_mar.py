@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from handlers.runtime.integrity import (
+from handlers.checkpoints.integrity import (
     SIGNATURE,
     SUMS,
     DamagedArchive,

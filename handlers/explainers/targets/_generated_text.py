@@ -24,9 +24,9 @@ from handlers.explainers.targets._text import (
     explanation_fields,
     normalized,
 )
-from handlers.runtime.deadline import Deadline, DeadlineExceeded
-from handlers.runtime.request_state import RequestState
+from handlers.process.deadline import Deadline, DeadlineExceeded
 from handlers.tasks._generation import GenerationTask
+from handlers.types.request import RequestState
 from handlers.types.text_checks import check_text
 
 GenerationTaskT = TypeVar("GenerationTaskT", bound=GenerationTask[Any])

@@ -15,11 +15,11 @@ from handlers.explainers._page import ImageView, View
 from handlers.explainers._patches import PIXELS, ExplainedImageModel, ImageTarget, Patches
 from handlers.explainers.targets.base import BaseExplanationTarget
 from handlers.media.images import png_in_base64
-from handlers.runtime.deadline import Deadline
-from handlers.runtime.model import Model
-from handlers.runtime.request_state import RequestState
+from handlers.model import Model
+from handlers.process.deadline import Deadline
 from handlers.tasks._image import ImageRow, ImageTask
 from handlers.types.parameters import ImageExplanationParameters
+from handlers.types.request import RequestState
 
 TaskT = TypeVar("TaskT", bound=ImageTask)
 

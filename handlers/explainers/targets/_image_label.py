@@ -11,9 +11,9 @@ import numpy.typing as npt
 from handlers.explainers._patches import ImageTarget
 from handlers.explainers.targets._image import ImageExplanation, ImageExplanationTarget
 from handlers.explainers.targets.base import LabelTarget
-from handlers.runtime.request_state import RequestState
 from handlers.tasks._image import ImageTask
 from handlers.tasks.base import Label
+from handlers.types.request import RequestState
 
 TaskT = TypeVar("TaskT", bound=ImageTask)
 

@@ -16,12 +16,12 @@ from handlers.explainers._segments import Segment
 from handlers.explainers._tokens import ExplainedTextModel
 from handlers.explainers._vectors import TokenVectors
 from handlers.explainers.targets.base import BaseExplanationTarget, as_integer, require_keys
-from handlers.runtime.deadline import Deadline
-from handlers.runtime.model import Model
-from handlers.runtime.request_state import RequestState
+from handlers.model import Model
+from handlers.process.deadline import Deadline
 from handlers.tasks._text import TextTask
 from handlers.tasks.base import Label
 from handlers.types.parameters import TextExplanationParameters
+from handlers.types.request import RequestState
 
 TaskT = TypeVar("TaskT", bound=TextTask[Any, Any])
 

@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from handlers.errors import TextTooLong
 from handlers.explainers.targets._generated_text import GeneratedTextTarget
-from handlers.runtime.request_state import RequestState
 from handlers.tasks._text_to_text import TextToTextTask
+from handlers.types.request import RequestState
 
 TaskT = TypeVar("TaskT", bound=TextToTextTask)
 

@@ -13,12 +13,11 @@ from handlers.explainers._attribution import Attribution
 from handlers.explainers._page import View
 from handlers.explainers._runner import ExplanationRunner
 from handlers.explainers.base import AnyTarget, ExplainedModel
-from handlers.runtime.deadline import Deadline
-from handlers.runtime.model import Model
-from handlers.runtime.request_state import RequestState
+from handlers.model import Model
+from handlers.process.deadline import Deadline
 from handlers.tasks.base import BaseTask, Label
 from handlers.types.parameters import ExplanationParameters, parameter_schemas
-from handlers.types.request import Request
+from handlers.types.request import Request, RequestState
 
 TaskT = TypeVar("TaskT", bound=BaseTask[Any, Any])
 

@@ -31,9 +31,9 @@ from handlers.explainers.targets._text import (
     tokens_at,
 )
 from handlers.explainers.targets.base import as_integer
-from handlers.runtime.request_state import RequestState
 from handlers.tasks.base import Label
 from handlers.tasks.feature_extraction import OUTPUT, Task
+from handlers.types.request import RequestState
 
 KEYS = frozenset({"token", "start", "end", "dimension"})
 

@@ -22,10 +22,10 @@ from handlers.explainers.targets._text import (
     explanation_fields,
 )
 from handlers.explainers.targets.base import as_integer, require_keys
-from handlers.runtime.request_state import RequestState
 from handlers.tasks._activations import softmax
 from handlers.tasks.base import Label
 from handlers.tasks.fill_mask import Task
+from handlers.types.request import RequestState
 
 
 class TokenTarget(Label):

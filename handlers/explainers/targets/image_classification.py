@@ -11,8 +11,8 @@ from typing import Any
 import numpy.typing as npt
 
 from handlers.explainers.targets._image_label import ImageLabelExplanationTarget
-from handlers.runtime.request_state import RequestState
 from handlers.tasks.image_classification import Task
+from handlers.types.request import RequestState
 
 
 class ExplanationTarget(ImageLabelExplanationTarget[Task]):

@@ -16,9 +16,9 @@ from handlers.explainers._attribution import Comparison, unit_vector
 from handlers.explainers._patches import ImageTarget
 from handlers.explainers.targets._image import ImageExplanation, ImageExplanationTarget
 from handlers.explainers.targets.base import as_integer
-from handlers.runtime.request_state import RequestState
 from handlers.tasks.base import Label
 from handlers.tasks.image_feature_extraction import Task
+from handlers.types.request import RequestState
 
 OUTPUT = "pooler_output"
 

@@ -22,11 +22,11 @@ from handlers.batching.rows import Outputs
 from handlers.explainers._patches import ExplainedImageModel, ImageTarget
 from handlers.explainers.base import Forward
 from handlers.explainers.targets._image_label import ImageLabelExplanationTarget
-from handlers.runtime.deadline import Deadline
-from handlers.runtime.model import Model
-from handlers.runtime.request_state import RequestState
+from handlers.model import Model
+from handlers.process.deadline import Deadline
 from handlers.tasks._activations import softmax
 from handlers.tasks.image_segmentation import Task
+from handlers.types.request import RequestState
 
 # The share of each pixel in the mean of a class's logits, an input of the explained model.
 WEIGHTS = "pixel_weights"

@@ -15,8 +15,8 @@ from handlers.explainers._page import View
 from handlers.explainers._patches import ImageTarget
 from handlers.explainers.targets._image import ImageExplanation, ImageExplanationTarget, image_view
 from handlers.explainers.targets.base import as_integer
-from handlers.runtime.request_state import RequestState
 from handlers.tasks.object_detection import DetectedObject, Detection, Task
+from handlers.types.request import RequestState
 
 
 class ObjectTarget(DetectedObject):

@@ -27,8 +27,8 @@ from handlers.explainers.targets._text import (
     target_at,
 )
 from handlers.explainers.targets.base import as_integer, require_keys
-from handlers.runtime.request_state import RequestState
 from handlers.tasks.question_answering import AnswerSpan, Task
+from handlers.types.request import RequestState
 
 SIDES = ("start", "end")
 

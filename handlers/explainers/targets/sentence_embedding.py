@@ -17,11 +17,10 @@ from handlers.explainers.targets._text import (
     TextExplanationTarget,
     explanation_fields,
 )
-from handlers.runtime.request_state import RequestState
 from handlers.tasks.base import Label
 from handlers.tasks.sentence_embedding import EmbeddingQuery, Task
 from handlers.types.parameters import TextExplanationParameters
-from handlers.types.request import Request
+from handlers.types.request import Request, RequestState
 
 
 class SimilarityExplanation(Explanation):

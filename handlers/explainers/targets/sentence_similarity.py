@@ -24,9 +24,9 @@ from handlers.explainers.targets._text import (
     segment_texts,
 )
 from handlers.explainers.targets.base import as_integer
-from handlers.runtime.request_state import RequestState
 from handlers.tasks.base import Label
 from handlers.tasks.sentence_similarity import Task
+from handlers.types.request import RequestState
 
 
 class Side(Attributions):

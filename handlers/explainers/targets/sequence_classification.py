@@ -20,9 +20,9 @@ from handlers.explainers.targets._text import (
     target_at,
 )
 from handlers.explainers.targets.base import LabelTarget
-from handlers.runtime.request_state import RequestState
 from handlers.tasks.base import Label
 from handlers.tasks.sequence_classification import Task
+from handlers.types.request import RequestState
 
 
 class ClassExplanation(Explanation):

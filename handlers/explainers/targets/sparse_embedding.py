@@ -19,9 +19,9 @@ from handlers.explainers.targets._text import (
     target_at,
 )
 from handlers.explainers.targets.base import as_integer
-from handlers.runtime.request_state import RequestState
 from handlers.tasks.base import Label
 from handlers.tasks.sparse_embedding import OUTPUT, Task
+from handlers.types.request import RequestState
 
 
 class WeightTarget(Label):

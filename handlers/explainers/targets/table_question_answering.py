@@ -29,9 +29,9 @@ from handlers.explainers.targets._text import (
     segment_texts,
 )
 from handlers.explainers.targets.base import as_integer
-from handlers.runtime.request_state import RequestState
 from handlers.tasks._tables import Place, cell_probabilities, place_of
 from handlers.tasks.table_question_answering import TableAnswer, Task
+from handlers.types.request import RequestState
 
 OUTPUT = "logits"
 FORM = "[[row, column]]"

@@ -24,9 +24,9 @@ from handlers.explainers.targets._text import (
     tokens_at,
 )
 from handlers.explainers.targets.base import as_integer
-from handlers.runtime.request_state import RequestState
 from handlers.tasks._activations import softmax
 from handlers.tasks.token_classification import Task
+from handlers.types.request import RequestState
 
 
 class TokensTarget(Place):

@@ -15,10 +15,10 @@ import torch
 from handlers.batching.padding import Batch
 from handlers.explainers._patches import ExplainedImageModel
 from handlers.explainers.targets._image_label import ImageLabelExplanationTarget
-from handlers.runtime.deadline import Deadline
-from handlers.runtime.model import Model
-from handlers.runtime.request_state import RequestState
+from handlers.model import Model
+from handlers.process.deadline import Deadline
 from handlers.tasks.visual_question_answering import Task, fixed_patch_order
+from handlers.types.request import RequestState
 
 
 class ExplanationTarget(ImageLabelExplanationTarget[Task]):

@@ -15,10 +15,10 @@ import numpy.typing as npt
 from handlers.explainers._patches import ExplainedImageModel, ImageTarget
 from handlers.explainers.targets._image_label import ImageLabelExplanationTarget
 from handlers.explainers.targets.base import candidate_number
-from handlers.runtime.deadline import Deadline
-from handlers.runtime.model import Model
-from handlers.runtime.request_state import RequestState
+from handlers.model import Model
+from handlers.process.deadline import Deadline
 from handlers.tasks.zero_shot_image_classification import LOGITS, Task
+from handlers.types.request import RequestState
 
 
 class ExplanationTarget(ImageLabelExplanationTarget[Task]):

@@ -21,8 +21,8 @@ from handlers.generation.decoding import IncrementalDecoder, decoders_of
 from handlers.generation.generator import Generator, Prompt
 from handlers.generation.logits_processors import MIN_LOGPROB, TokenScores
 from handlers.generation.stopping import GenerationState, StopTracker
-from handlers.runtime.deadline import NO_DEADLINE, PATIENCE, Deadline
-from handlers.runtime.model import Model
+from handlers.model import Model
+from handlers.process.deadline import NO_DEADLINE, PATIENCE, Deadline
 from handlers.telemetry.meter import Meter
 
 Result = TypeVar("Result")

@@ -47,9 +47,9 @@ from handlers.generation.grammar import CompileCache, TooBusyToCompile
 from handlers.generation.json_schemas import Schema, relaxed, schemas_in
 from handlers.generation.parameter_spec import Beams, ParameterSpec
 from handlers.generation.text_grammar import TextGrammar
-from handlers.runtime.cgroup import available_cores
-from handlers.runtime.lazy_load import LazyLoad
-from handlers.runtime.model import Model
+from handlers.model import Model
+from handlers.process.resources import available_cores
+from handlers.process.threads import LazyLoad
 from handlers.types.model_info import GenerationInfo
 
 PROGRAM = BackendProgram(

@@ -60,9 +60,9 @@ from handlers.errors import (
 from handlers.generation.backends.base import ContinuousModel, NewTokens, Receive, check_load
 from handlers.generation.generator import Prompt
 from handlers.generation.text_grammar import TextGrammar
-from handlers.runtime.deadline import NO_DEADLINE, Deadline
-from handlers.runtime.lazy_load import LazyLoad
-from handlers.runtime.model import Model, OneThread
+from handlers.model import Model
+from handlers.process.deadline import NO_DEADLINE, Deadline
+from handlers.process.threads import LazyLoad, OneThread
 
 logger = logging.getLogger(__name__)
 

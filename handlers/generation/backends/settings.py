@@ -16,7 +16,7 @@ from handlers.errors import WrongCheckpoint
 from handlers.generation.checkpoint_defaults import SETTINGS_OF_FILE
 from handlers.generation.parameter_spec import ParameterSpec, specs_of
 from handlers.generation.parameters import GenerationParameters
-from handlers.runtime.cgroup import memory_limit
+from handlers.process.resources import memory_limit
 
 # Whether an engine does a parameter.
 Does = Callable[[ParameterSpec], bool]

@@ -40,8 +40,8 @@ from handlers.generation.batch_scheduler import BatchScheduler
 from handlers.generation.checkpoint_defaults import SETTINGS_OF_FILE
 from handlers.generation.generator import Generator, Prompt, end_tokens
 from handlers.generation.parameters import GenerationParameters
-from handlers.runtime.deadline import PATIENCE
-from handlers.runtime.model import Model
+from handlers.model import Model
+from handlers.process.deadline import PATIENCE
 
 logger = logging.getLogger(__name__)
 

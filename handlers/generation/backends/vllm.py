@@ -39,8 +39,8 @@ from handlers.generation.generator import Prompt, end_tokens
 from handlers.generation.parameter_spec import ParameterSpec
 from handlers.generation.parameters import MAX_TOP_TOKENS, GenerationParameters
 from handlers.generation.text_grammar import TextGrammar
-from handlers.runtime.lazy_load import LazyLoad
-from handlers.runtime.model import Model
+from handlers.model import Model
+from handlers.process.threads import LazyLoad
 from handlers.types.model_info import GenerationInfo
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from handlers.runtime.cgroup import available_cores
+from handlers.process.resources import available_cores
 from scripts.serving.fork_server.messages import SEPARATOR
 
 KIT_PACKAGE = Path(__file__).resolve().parents[3] / "handlers"
@@ -60,9 +60,9 @@ KIT_MODULES = (
     "handlers.explainers.targets.*",
     "handlers.formats.pretrained",
     "handlers.protocols.*",
-    "handlers.runtime.request_broadcast",
-    "handlers.runtime.threads",
-    "handlers.runtime.worker_exit",
+    "handlers.process.ranks",
+    "handlers.process.threads",
+    "handlers.process.watchdog",
     "handlers.telemetry.tracing",
     "handlers.torchserve.*",
     "handlers.worker_start",

@@ -26,8 +26,8 @@ from handlers.explainers._heat_map import PixelScale, heat_map, picture
 from handlers.explainers._patches import Patches, PixelBatch
 from handlers.explainers.targets._image import ImageExplanationTarget
 from handlers.generation.randomness import seeded
-from handlers.runtime.deadline import Deadline
-from handlers.runtime.model import ForwardOnlyModel, Model
+from handlers.model import ForwardOnlyModel, Model
+from handlers.process.deadline import Deadline
 from handlers.tasks.base import BaseTask
 from handlers.types.request import Request
 from tests import vision_families

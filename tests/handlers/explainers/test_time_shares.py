@@ -11,7 +11,7 @@ from handlers.errors import OutOfTime, Unprocessable
 from handlers.explainers._time_shares import TimeShares, weights_of
 from handlers.explainers.base import AttributionBatch
 from handlers.explainers.layer_integrated_gradients import Explainer
-from handlers.runtime.deadline import Deadline
+from handlers.process.deadline import Deadline
 from handlers.types.request import Request
 from tests.clock import Clock
 from tests.sentences import Sentence

@@ -25,7 +25,7 @@ from handlers.export.manifest import ExportManifest
 from handlers.export.parity_report import ParityReport
 from handlers.formats import export
 from handlers.formats.pretrained import Format
-from handlers.runtime.model import ForwardOnlyModel, Model
+from handlers.model import ForwardOnlyModel, Model
 from handlers.types.request import Request, Sample
 from tests import tiny
 from tests.modes import each_mode

@@ -15,7 +15,7 @@ from handlers.export.manifest import Signature
 from handlers.export.parity import check_parity
 from handlers.export.parity_report import ParityReport, compare_outputs, wilson_interval
 from handlers.formats._graph import GraphModel, PaddedGraph
-from handlers.runtime.model import ForwardOnlyModel
+from handlers.model import ForwardOnlyModel
 from tests import families
 from tests.sentences import refused
 

@@ -21,7 +21,7 @@ from handlers.export.manifest import ExportManifest, Shape
 from handlers.export.parity_report import ParityReport
 from handlers.formats import check_config, export
 from handlers.formats._neuron import FixedShapeModel
-from handlers.runtime.model import ForwardOnlyModel
+from handlers.model import ForwardOnlyModel
 from handlers.types.request import Request
 from tests.samples import inputs_of
 from tests.sentences import refused

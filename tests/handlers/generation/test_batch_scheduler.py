@@ -17,7 +17,7 @@ from handlers.engine import Engine
 from handlers.errors import OutOfTime, Overloaded, RequestTooLarge, Unprocessable, WrongConfig
 from handlers.generation.batch_scheduler import BatchScheduler
 from handlers.generation.generator import Generator
-from handlers.runtime.deadline import Deadline
+from handlers.process.deadline import Deadline
 from handlers.types.request import Request, TextStream
 from tests import tiny
 from tests.continuous import LONG, held, predict, wait_for_texts

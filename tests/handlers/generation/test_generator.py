@@ -17,8 +17,8 @@ from handlers.batching.rows import RowOutcome, require_outputs
 from handlers.errors import InternalError, OutOfTime
 from handlers.generation.generator import Generator, Prompt
 from handlers.generation.parameters import GenerationParameters
-from handlers.runtime.deadline import NO_DEADLINE, Deadline
-from handlers.runtime.model import ForwardOnlyModel
+from handlers.model import ForwardOnlyModel
+from handlers.process.deadline import NO_DEADLINE, Deadline
 from handlers.telemetry.meter import Meter
 from handlers.types.request import Request
 from tests import tiny

@@ -15,7 +15,7 @@ from handlers.generation.stopping import (
     TokenRecord,
     find_stop,
 )
-from handlers.runtime.deadline import NO_DEADLINE, Deadline
+from handlers.process.deadline import NO_DEADLINE, Deadline
 from handlers.types.request import GeneratedToken
 from tests.handlers.generation.test_decoding import encode, tokenizer
 from tests.serving import stream_into

@@ -14,7 +14,7 @@ import transformers
 from transformers import AutoFeatureExtractor, AutoTokenizer, pipeline
 
 from handlers.errors import WrongCheckpoint
-from handlers.runtime.deadline import Deadline
+from handlers.process.deadline import Deadline
 from handlers.telemetry.meter import Meter
 from handlers.types.request import Request
 from tests import sounds

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from handlers.errors import OutOfTime, RequestTooLarge
-from handlers.runtime.deadline import Deadline
+from handlers.process.deadline import Deadline
 from handlers.tasks import mask_generation
 from handlers.tasks.mask_generation import MaskGenerationParameters, crops, distinct
 from handlers.types.request import Request

@@ -9,7 +9,7 @@ import pytest
 
 from handlers.batching import tokenization
 from handlers.errors import OutOfTime
-from handlers.runtime.deadline import Deadline
+from handlers.process.deadline import Deadline
 from handlers.types.request import Request
 from tests.clock import Clock
 from tests.serving import Served, differences

@@ -18,7 +18,7 @@ from PIL import Image
 from handlers.errors import OutOfTime, RequestError
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
-from handlers.runtime.deadline import Deadline
+from handlers.process.deadline import Deadline
 from handlers.telemetry.meter import Meter
 from handlers.types.request import Request, StepStream
 from tests.modes.text_to_image import FEW, SIDE

@@ -19,7 +19,7 @@ from handlers.errors import OutOfTime, WrongCheckpoint, WrongConfig
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.media.audio import wav_in_base64
-from handlers.runtime.deadline import Deadline
+from handlers.process.deadline import Deadline
 from handlers.telemetry.meter import Meter
 from handlers.types.request import Request
 from tests import tiny_vits

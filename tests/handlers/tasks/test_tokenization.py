@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from handlers.errors import OutOfTime, RequestError
-from handlers.runtime.deadline import Deadline
+from handlers.process.deadline import Deadline
 from handlers.telemetry.meter import Meter
 from handlers.types.request import Request, TokenIds, TokenizedText
 from tests.handlers.generation.test_chat import CHAT, PROMPT, TEMPLATE

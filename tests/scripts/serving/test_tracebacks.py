@@ -17,7 +17,7 @@ CHAIN = "\nDuring handling of the above exception, another exception occurred:\n
     [
         ("KeyError: 'x'", "KeyError: 'x'"),
         ("handlers.errors.WrongConfig: mode: is 'x'; correct it.", "mode: is 'x'; correct it."),
-        ("handlers.runtime.integrity.DamagedArchive: It is damaged.", "It is damaged."),
+        ("handlers.checkpoints.integrity.DamagedArchive: It is damaged.", "It is damaged."),
         ("RuntimeError: sizes differ\n\ta: 1\n\tb: 2", "RuntimeError: sizes differ a: 1 b: 2"),
     ],
 )

@@ -28,7 +28,7 @@ from handlers.errors import (
 )
 from handlers.formats.openvino import LONGEST_WHOLE_PROMPT
 from handlers.generation.backends.base import NewTokens, RunningSequence
-from handlers.runtime.deadline import Deadline
+from handlers.process.deadline import Deadline
 from handlers.types.request import Request, TextStream
 from tests import tiny
 from tests.continuous import wait_for_texts

@@ -14,7 +14,7 @@ import pytest
 
 from handlers.errors import EngineFailed, Overloaded, RequestError, WrongCheckpoint
 from handlers.generation.backends.process import BackendModel, BackendProcess, BackendProgram, Text
-from handlers.runtime.lazy_load import LazyLoad
+from handlers.process.threads import LazyLoad
 from tests.sentences import refused
 from tests.serving import Served
 

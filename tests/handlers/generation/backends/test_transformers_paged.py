@@ -18,7 +18,7 @@ from handlers.errors import EngineFailed, InternalError, OutOfTime, Overloaded
 from handlers.formats.pretrained import PretrainedModel
 from handlers.generation.backends.transformers_paged import PagedModel
 from handlers.generation.batch_scheduler import BatchScheduler
-from handlers.runtime.deadline import Deadline
+from handlers.process.deadline import Deadline
 from handlers.types.request import Request, TextStream
 from tests import tiny
 from tests.continuous import LONG, held, predict, wait_for_texts

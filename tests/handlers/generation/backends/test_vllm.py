@@ -24,7 +24,7 @@ from handlers.errors import (
     Unprocessable,
     WrongCheckpoint,
 )
-from handlers.runtime.deadline import Deadline
+from handlers.process.deadline import Deadline
 from handlers.types.request import Request, TextStream
 from tests import tiny
 from tests.serving import differences

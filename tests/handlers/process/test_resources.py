@@ -4,15 +4,79 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
-from handlers.runtime import memory
+from handlers.process import resources
+from handlers.process.resources import available_cores, cpu_quota, memory_limit
+
+CORES, MEMORY = 8, int(psutil.virtual_memory().total)
+
+
+@pytest.fixture
+def cgroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, str]], Path]:
+    """Write the files of a cgroup on a machine with eight cores."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda _pid: set(range(CORES)))
+
+    def write(files: Mapping[str, str]) -> Path:
+        for name, content in files.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(f"{content}\n", encoding="utf-8")
+        return tmp_path
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("files", "quota", "cores"),
+    [
+        ({}, None, CORES),
+        ({"cpu.max": "max 100000"}, None, CORES),
+        ({"cpu.max": "250000 100000"}, 2.5, 2),
+        ({"cpu.max": "10000 100000"}, 0.1, 1),
+        ({"cpu.max": "1600000 100000"}, 16, CORES),
+        ({"cpu.max": "800000 100000"}, 8, CORES),
+        ({"cpu/cpu.cfs_quota_us": "300000", "cpu/cpu.cfs_period_us": "100000"}, 3, 3),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, None, CORES),
+        ({"cpu/cpu.cfs_quota_us": "300000"}, None, CORES),
+        ({"cpu.max": "nonsense"}, None, CORES),
+    ],
+)
+def test_the_quota_of_the_container_limits_the_cores(
+    cgroup: Callable[[Mapping[str, str]], Path],
+    files: Mapping[str, str],
+    quota: float | None,
+    cores: int,
+) -> None:
+    folder = cgroup(files)
+    assert cpu_quota(folder) == quota
+    assert available_cores(folder) == cores
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, MEMORY),
+        ({"memory.max": "max"}, MEMORY),
+        ({"memory.max": "1000000"}, 1_000_000),
+        ({"memory/memory.limit_in_bytes": "1000000"}, 1_000_000),
+        # cgroup v1 without a limit.
+        ({"memory/memory.limit_in_bytes": "9223372036854771712"}, MEMORY),
+    ],
+)
+def test_the_limit_of_the_container_counts(
+    cgroup: Callable[[Mapping[str, str]], Path], files: Mapping[str, str], expected: int
+) -> None:
+    assert memory_limit(cgroup(files)) == expected
+
 
 START = """
 import ctypes, psutil, sys
-from handlers.runtime.memory import limit_memory_growth
+from handlers.process.resources import limit_memory_growth
 if sys.argv[1] == "limited":
     limit_memory_growth()
 rss = lambda: psutil.Process().memory_info().rss
@@ -48,7 +112,7 @@ print((rss() - before) / 1e6)
 # second of two batches of them. It is released where time passes between the two.
 HOLES = f"""
 {START}
-from handlers.runtime.memory import RELEASE_INTERVAL, FreedMemory
+from handlers.process.resources import RELEASE_INTERVAL, FreedMemory
 now, used = 0, []
 freed, before = FreedMemory(lambda: now), rss()
 for batch in range(2):
@@ -61,7 +125,7 @@ print((rss() - before) / 1e6)
 
 
 def megabytes(program: str, limits: str, **variables: str) -> float:
-    own = {*memory.CACHE_VARIABLES, *(option.variable for option in memory.MALLOC_OPTIONS)}
+    own = {*resources.CACHE_VARIABLES, *(option.variable for option in resources.MALLOC_OPTIONS)}
     environment = {name: value for name, value in os.environ.items() if name not in own}
     command = [sys.executable, "-c", program, limits]
     return float(subprocess.check_output(command, env=environment | variables, text=True))
@@ -92,6 +156,6 @@ def test_what_is_freed_between_objects_in_use_is_released_at_intervals() -> None
 def test_a_capacity_that_the_user_set_is_kept(monkeypatch: Any) -> None:
     environment = {"LRU_CACHE_CAPACITY": "1024"}
     monkeypatch.setattr(os, "environ", environment)
-    monkeypatch.setattr(memory, "_glibc", lambda: None)  # as on Windows, macOS and Alpine
-    memory.limit_memory_growth()
+    monkeypatch.setattr(resources, "_glibc", lambda: None)  # as on Windows, macOS and Alpine
+    resources.limit_memory_growth()
     assert environment == {"LRU_CACHE_CAPACITY": "1024", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64"}

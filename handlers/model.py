@@ -1,13 +1,11 @@
-"""The interface of a loaded model, which is the same for every format."""
+"""The interface of a loaded model, the same for every format."""
 
 from __future__ import annotations
 
 import math
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from types import TracebackType
 from typing import Any, TypeVar
 
 import torch
@@ -16,10 +14,10 @@ from transformers import GenerationConfig
 from handlers.batching.packing import PackedBatch
 from handlers.batching.padding import Padding
 from handlers.batching.rows import TrialRows
+from handlers.checkpoints.assistant import Assistant
+from handlers.checkpoints.load_trials import TrialResults
 from handlers.config.handler_section import Compile
-from handlers.runtime.assistant import Assistant
-from handlers.runtime.deadline import NO_DEADLINE, Deadline
-from handlers.runtime.load_trials import TrialResults
+from handlers.process.deadline import NO_DEADLINE, Deadline
 from handlers.types.model_info import GenerationInfo
 
 Result = TypeVar("Result")
@@ -198,36 +196,3 @@ class ForwardOnlyModel(Model):
         self, batch: Mapping[str, torch.Tensor], config: GenerationConfig, **extra: Any
     ) -> torch.Tensor:
         raise NotImplementedError
-
-
-class SeveralThreads(RuntimeError):
-    """Two threads run a model at the same time, which changes its outputs: a bug of the caller."""
-
-    def __init__(self, running: str) -> None:
-        super().__init__(
-            f"The model is run by the thread {running!r}; use one thread, or one after another."
-        )
-
-
-class OneThread:
-    """A block that one thread at a time may be in; the same one may enter it again.
-
-    Raises:
-        SeveralThreads: another thread is in it.
-    """
-
-    def __init__(self) -> None:
-        self._lock, self._name = threading.RLock(), ""
-
-    def __enter__(self) -> None:
-        if not self._lock.acquire(blocking=False):
-            raise SeveralThreads(self._name)
-        self._name = threading.current_thread().name
-
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
-        self._lock.release()

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from handlers.errors import WrongConfig
-from handlers.runtime.imports import require_package
+from handlers.process.packages import require_package
 from tests.sentences import refused
 
 ROOT = Path(__file__).resolve().parents[3]
 EXPORT = """
 import logging
-from handlers.runtime.imports import require_package
+from handlers.process.packages import require_package
 from handlers.telemetry.log_levels import silence_exporters
 
 with silence_exporters():

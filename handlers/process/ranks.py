@@ -1,22 +1,68 @@
-"""The requests of a batch, for processes on other machines that have parts of the model.
+"""The processes that share the model of one worker, and the requests that rank 0 passes on.
 
-TorchServe passes each request to the processes on its own machine. Those on other machines get it
-from rank 0, as JSON: nothing of a request is unpickled.
+torchrun starts the processes of a worker. Each process receives every request, and TorchServe sends
+the responses of local rank 0. Processes on other machines get requests from rank 0, as JSON:
+nothing of a request is unpickled.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import distributed
 
-from handlers.runtime import ranks
+Value = TypeVar("Value")
+
+
+def world_size() -> int:
+    """Return how many processes share the model of this worker; 1 without torchrun."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def local_world_size() -> int:
+    """Return how many processes of :func:`world_size` run on this machine."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
+def started_by_torchrun() -> bool:
+    """Return whether torchrun started this process."""
+    return "LOCAL_WORLD_SIZE" in os.environ
+
+
+def is_rank0() -> bool:
+    """Return whether TorchServe sends the responses of this process."""
+    return os.environ.get("LOCAL_RANK", "0") == "0"
+
+
+def agree(decision: bool) -> bool:
+    """Return the decision of rank 0 in every process.
+
+    This is a collective operation: each process has to call it in the same place, and equally
+    often. So it belongs to the borders of chunks, before the model runs, and not to loops whose
+    length depends on time.
+    """
+    return bool(broadcast_from_rank0(decision))
+
+
+def broadcast_from_rank0(value: Value) -> Value:
+    """Return the value of rank 0 in every process.
+
+    Decisions that depend on random numbers or on time must use it: processes that take different
+    branches would deadlock in the next collective operation.
+    """
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return value
+    values = [value]
+    distributed.broadcast_object_list(values)
+    return values[0]
+
 
 # A server may wait for its next request for so long. Where rank 0 ends, the others notice at once.
 MAX_IDLE = timedelta(days=365)
@@ -59,7 +105,7 @@ class RequestBroadcast:
         """
         if distributed.get_rank():
             return self._receive()
-        message = encode(value)
+        message = encode_message(value)
         self._broadcast(torch.tensor([len(message)]))
         self._broadcast(torch.frombuffer(message, dtype=torch.uint8))
         return value
@@ -81,7 +127,7 @@ class RequestBroadcast:
         self._broadcast(length)
         message = torch.empty(int(length), dtype=torch.uint8)
         self._broadcast(message)
-        return decode(message.numpy().tobytes())
+        return decode_message(message.numpy().tobytes())
 
     def _broadcast(self, tensor: torch.Tensor) -> None:
         distributed.broadcast(tensor, src=0, group=self._group)
@@ -89,15 +135,15 @@ class RequestBroadcast:
 
 def has_other_machines() -> bool:
     """Return whether processes on other machines have parts of the model of this worker."""
-    return ranks.world_size() > ranks.local_world_size()
+    return world_size() > local_world_size()
 
 
-def encode(value: Any) -> bytearray:
+def encode_message(value: Any) -> bytearray:
     """Return a value as a message."""
     return bytearray(json.dumps(value, default=_as_base64).encode())
 
 
-def decode(message: bytes) -> Any:
+def decode_message(message: bytes) -> Any:
     """Return the value of a message."""
     return json.loads(message, object_hook=_from_base64)
 

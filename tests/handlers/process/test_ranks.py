@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from handlers.errors import OutOfTime
-from handlers.runtime.deadline import Deadline, DeadlineExceeded, before
-from handlers.runtime.lazy_load import LazyLoad
-from handlers.runtime.ranks import agree
+from handlers.process.deadline import Deadline, DeadlineExceeded, before
+from handlers.process.ranks import agree
+from handlers.process.threads import LazyLoad
 from handlers.telemetry.meter import Meter
 from handlers.types.request import Request
 from tests.clock import Clock

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from handlers.errors import OutOfTime
-from handlers.runtime.deadline import NO_DEADLINE, Deadline, DeadlineExceeded, before
+from handlers.process.deadline import NO_DEADLINE, Deadline, DeadlineExceeded, before
 from tests.clock import Clock
 
 

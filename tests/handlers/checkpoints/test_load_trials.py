@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
+from handlers.checkpoints import load_trials
+from handlers.checkpoints.integrity import SUMS, sums_of, verify
+from handlers.checkpoints.load_trials import FILE, TrialKey
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.engine import Engine
 from handlers.formats import _packable, pretrained
-from handlers.runtime import load_trials
-from handlers.runtime.integrity import SUMS, sums_of, verify
-from handlers.runtime.load_trials import FILE, TrialKey
 from handlers.tasks._batching_trial import BatchingTrial
 from handlers.types.request import Request
 

@@ -1,8 +1,9 @@
-"""Ends a worker whose batch hangs, before TorchServe kills it without a trace in the log."""
+"""Ends a worker that hangs or whose accelerator failed; TorchServe starts a new one."""
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
 import time
@@ -10,9 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
-from handlers.runtime.deadline import Deadline
-from handlers.runtime.threads import NoThread, start_thread
+from handlers.process.deadline import Deadline
+from handlers.process.threads import NoThread, start_thread
 
 logger = logging.getLogger(__name__)
 
@@ -20,10 +22,15 @@ logger = logging.getLogger(__name__)
 INTERVAL = 0.5
 # The innermost calls of a thread that are logged.
 LOGGED_CALLS = 30
+# Seconds in which TorchServe passes on the responses that it was sent, and reports the
+# last metrics.
+LAST_RESPONSES_SECONDS = 1.0
 
 
 class Watchdog:
-    """Watches batches in a thread of its own, which runs from the first batch on.
+    """Ends a batch that hangs before TorchServe kills the worker without a trace in the log.
+
+    It watches batches in a thread, which starts with the first batch.
 
     A thread that hangs outside of Python and keeps its lock stops this one, too; TorchServe's
     `responseTimeout` remains.
@@ -101,3 +108,17 @@ def _calls(frame: FrameType | None) -> str:
         calls.append(f"{Path(code.co_filename).name}:{frame.f_lineno} {code.co_name}")
         frame = frame.f_back
     return " > ".join(reversed(calls))
+
+
+def end_worker() -> NoReturn:
+    """End this process, without a clean-up that would use the accelerator and could hang.
+
+    TorchServe must be waiting for a response: a worker that ends between two batches takes the
+    requests with it that TorchServe is collecting for the next one, and their clients wait forever.
+    """
+    logger.error(
+        "The accelerator or the model failed; this worker ends, and TorchServe starts a new one"
+    )
+    time.sleep(LAST_RESPONSES_SECONDS)
+    sys.stdout.flush()
+    os._exit(1)

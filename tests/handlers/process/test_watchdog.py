@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 
 import pytest
 
-from handlers.runtime.deadline import Deadline
-from handlers.runtime.watchdog import Watchdog, call_stacks
+from handlers.process.deadline import Deadline
+from handlers.process.watchdog import Watchdog, call_stacks
 from tests.clock import Clock
 from tests.threads import without_threads
 from tests.waiting import wait_for
@@ -65,3 +67,23 @@ def test_the_stacks_of_threads_have_no_values() -> None:
     waiting.set()
     thread.join()
     assert "other at threading.py:" in stacks and secret not in stacks
+
+
+WORKER = """
+import atexit, logging, sys
+from handlers.process import watchdog
+
+logging.basicConfig(stream=sys.stdout)
+atexit.register(print, "cleaned up")
+watchdog.LAST_RESPONSES_SECONDS = 0
+watchdog.end_worker()
+"""
+
+
+def test_a_worker_ends_without_clean_up() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WORKER], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 1, done.stderr
+    assert "this worker ends, and TorchServe starts a new one" in done.stdout
+    assert "cleaned up" not in done.stdout

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from handlers.runtime.request_broadcast import SharedRequest, decode, encode
+from handlers.process.ranks import SharedRequest, decode_message, encode_message
 from scripts.paths import ROOT
 
 REQUESTS = [
@@ -21,8 +21,8 @@ REQUESTS = [
 ]
 SHARING = """
 from torch import distributed
-from handlers.runtime.request_broadcast import RequestBroadcast
-from tests.handlers.runtime.test_request_broadcast import REQUESTS
+from handlers.process.ranks import RequestBroadcast
+from tests.handlers.process.test_request_broadcast import REQUESTS
 
 distributed.init_process_group("gloo")
 broadcast = RequestBroadcast()
@@ -38,13 +38,16 @@ distributed.destroy_process_group()
 
 
 def test_requests_are_the_same_behind_a_message() -> None:
-    found = [SharedRequest(**each) for each in decode(bytes(encode(list(map(asdict, REQUESTS)))))]
+    found = [
+        SharedRequest(**each)
+        for each in decode_message(bytes(encode_message(list(map(asdict, REQUESTS)))))
+    ]
     assert found == REQUESTS
     assert isinstance(found[0].row["body"], bytes)
 
 
 def test_a_message_is_json() -> None:
-    json.loads(encode([asdict(each) for each in REQUESTS]))
+    json.loads(encode_message([asdict(each) for each in REQUESTS]))
 
 
 @pytest.mark.nightly

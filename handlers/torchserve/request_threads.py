@@ -1,16 +1,55 @@
-"""Requests that are answered side by side, each in a thread of its own."""
+"""Requests that are answered at the same time, each in its own thread."""
 
 from __future__ import annotations
 
+import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from handlers.runtime.deadline import Deadline
-from handlers.runtime.step_clock import SAME_STEP, StepClock
-from handlers.runtime.threads import NoThread, start_thread
+from handlers.process.deadline import Deadline
+from handlers.process.threads import NoThread, start_thread
+
+# Parts that come within this time, in seconds, are those of one step.
+SAME_STEP = 0.01
+# After so many seconds without a part, the streams before have ended.
+PAUSE = 1.0
+# The intervals of which the lower quartile is the estimate: steps that read prompts are longer.
+INTERVALS = 16
+
+
+class StepClock:
+    """Estimates when the next parts of streams come, from the intervals between earlier parts.
+
+    A model sends the parts of all sequences at the end of each step.
+    """
+
+    def __init__(self) -> None:
+        self._last = 0.0
+        self._intervals = deque[float](maxlen=INTERVALS)
+
+    def tick(self) -> None:
+        """Note that a part came."""
+        now = time.monotonic()
+        elapsed = now - self._last
+        if elapsed < SAME_STEP:
+            return
+        self._last = now
+        if elapsed > PAUSE:
+            self._intervals.clear()
+        else:
+            self._intervals.append(elapsed)
+
+    def seconds_to_next(self) -> float:
+        """Return the seconds until the next parts: negative if they are late, or infinite."""
+        elapsed = time.monotonic() - self._last
+        if not self._intervals or elapsed > PAUSE:
+            return math.inf
+        return sorted(self._intervals)[len(self._intervals) // 4] - elapsed
+
 
 Part = TypeVar("Part")
 Send = Callable[[Part], None]

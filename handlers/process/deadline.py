@@ -11,7 +11,7 @@ from typing import TypeVar
 from torch import distributed
 
 from handlers.errors import OutOfTime
-from handlers.runtime.ranks import agree
+from handlers.process.ranks import agree
 
 # How long a thread waits for others before it looks whether to go on waiting, in seconds.
 PATIENCE = 0.25

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from handlers.errors import ConfigError
-from handlers.runtime.integrity import (
+from handlers.checkpoints.integrity import (
     PUBLIC_KEY,
     SIGNATURE,
     SUMS,
@@ -18,6 +17,7 @@ from handlers.runtime.integrity import (
     sums_of,
     verify,
 )
+from handlers.errors import ConfigError
 from tests.sentences import refused
 
 

@@ -1,8 +1,12 @@
+"""Threads: how many torch uses, how one is started, and what is loaded once."""
+
 from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +14,119 @@ import pytest
 import torch
 
 from handlers.config.torchserve_section import Torchrun
-from handlers.runtime import threads
+from handlers.errors import OutOfTime, Overloaded, WrongConfig
+from handlers.process import threads
+from handlers.process.deadline import Deadline
+from handlers.process.threads import RETRY_SECONDS, LazyLoad, Paced
+from tests.clock import Clock
+from tests.sentences import refused
 from tests.standins.workers import end, running_workers
+from tests.threads import without_threads
+
+
+def test_it_is_loaded_once_for_all_who_need_it_at_the_same_time() -> None:
+    loads: list[int] = []
+    may_end = threading.Event()
+
+    def load() -> object:
+        loads.append(1)
+        may_end.wait(60)
+        return object()
+
+    lazy = LazyLoad(load)
+    assert lazy.loaded is None
+    with ThreadPoolExecutor(4) as pool:
+        waiting = [pool.submit(lazy.get) for _ in range(4)]
+        may_end.set()
+        found = [each.result() for each in waiting]
+    assert found == [lazy.loaded] * 4
+    assert loads == [1]
+
+
+def test_who_is_out_of_time_leaves_the_load_to_the_others() -> None:
+    may_end = threading.Event()
+    lazy = LazyLoad(lambda: may_end.wait(60))
+    with pytest.raises(OutOfTime):
+        lazy.get(Deadline(0.0))
+    may_end.set()
+    assert lazy.get() is True
+
+
+def test_it_is_loaded_later_where_there_was_no_thread() -> None:
+    lazy = LazyLoad(lambda: "loaded")
+    with without_threads(), refused(Overloaded):
+        lazy.get()
+    assert lazy.get() == "loaded"
+
+
+def test_each_caller_has_an_error_of_its_own() -> None:
+    """One that is raised gets the frames of its caller, whose variables are bodies."""
+
+    def load() -> None:
+        raise WrongConfig("handler.mode", "is wrong", "correct it")
+
+    lazy = LazyLoad(load)
+    with ThreadPoolExecutor(4) as pool:
+        errors = [pool.submit(lazy.get).exception() for _ in range(4)]
+    assert len({id(error) for error in errors}) == 4
+    assert {str(error) for error in errors} == {"handler.mode: is wrong; correct it."}
+
+
+def test_some_time_after_an_error_it_is_loaded_again() -> None:
+    outcomes = iter([OSError("no space"), None])
+    clock = Clock()
+
+    def load() -> str:
+        if error := next(outcomes):
+            raise error
+        return "loaded"
+
+    lazy = LazyLoad(load, clock)
+    for clock.now in (0.0, RETRY_SECONDS / 2):
+        with pytest.raises(OSError, match="no space"):
+            lazy.get()
+    assert lazy.loaded is None
+    clock.now = 2 * RETRY_SECONDS
+    assert lazy.get() == "loaded"
+
+
+def test_a_function_is_called_so_often_at_most() -> None:
+    clock, calls = Clock(), list[float]()
+    paced = Paced(lambda: calls.append(clock.now), 2, 10.0, clock)
+    for clock.now in (0, 1, 2, 9, 10, 10.5, 11, 12):
+        paced()
+    assert calls == [0, 1, 10, 11]
+
+
+def test_it_is_called_by_one_thread_at_a_time() -> None:
+    calls, begun, may_end = list[int](), threading.Event(), threading.Event()
+
+    def call() -> None:
+        calls.append(1)
+        begun.set()
+        assert may_end.wait(60)
+
+    paced = Paced(call, 5, 10.0)
+    thread = threading.Thread(target=paced)
+    thread.start()
+    assert begun.wait(60)
+    paced()
+    may_end.set()
+    thread.join()
+    assert calls == [1]
+    paced()
+    assert calls == [1, 1]
 
 
 @pytest.fixture(autouse=True)
 def sixteen_cores(monkeypatch: Any) -> Iterator[None]:
     before = torch.get_num_threads()
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(16)), raising=False)
-    variables = (threads.OMP_VARIABLE, threads.PARALLELISM_VARIABLE, threads.RAYON_VARIABLE)
+    variables = (
+        threads.OMP_VARIABLE,
+        threads.PARALLELISM_VARIABLE,
+        threads.RAYON_VARIABLE,
+    )
     for name in (*variables, "LOCAL_WORLD_SIZE"):
         # Removed where it was not set, so that what a test sets is removed after it.
         monkeypatch.setenv(name, "")
@@ -95,7 +203,7 @@ def test_processes_of_all_workers_are_counted(model_folder: Path, monkeypatch: A
 def clock(monkeypatch: Any) -> list[float]:
     """The time that the module sees; change its element to let time pass."""
     now = [0.0]
-    monkeypatch.setattr("handlers.runtime.threads.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("handlers.process.threads.time.monotonic", lambda: now[0])
     return now
 
 

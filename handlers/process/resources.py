@@ -1,18 +1,6 @@
-"""Limits of the memory that a worker keeps after batches.
+"""The cores and the memory that this process may use, and the memory that it keeps after batches.
 
-In bfloat16, a matrix multiplication is compiled by oneDNN for each shape. Two caches of 1024 each
-keep the results: that of oneDNN, and that of ideep, through which torch calls it. A worker that
-reads texts of all lengths grows by hundreds of megabytes until both are full. Only both limits
-together stop this, because each cache keeps alive what the other has dropped.
-
-glibc raises its mmap threshold, from 128 KiB up to 32 MiB, to the size of the largest buffer that
-was freed. Buffers of a batch then lie in the heap between entries of the caches, and the holes that
-they leave fit no larger batch. A fixed threshold returns the large buffers to the system.
-
-Requests of all kinds and sizes leave holes as well, whatever the threshold, and one that fits none
-of them extends the heap. glibc returns only the end of the heap to the system by itself; it returns
-the holes when it is asked to. What an ordinary batch frees, the next one uses again. A request that
-is refused takes memory of its own: for a large body before its limit is found, for example.
+The limits are those of the container (cgroup) or of the machine.
 """
 
 from __future__ import annotations
@@ -21,16 +9,27 @@ import ctypes
 import os
 import time
 from collections.abc import Callable, Mapping, MutableMapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
 
-# A forward pass has about five operations for each shape. A miss costs a quarter of a millisecond,
-# an entry half a megabyte. ideep crashes if its capacity is 0.
+CGROUP = Path("/sys/fs/cgroup")
+# The files of cgroup v1; v2 has both numbers in one.
+QUOTA_V1, PERIOD_V1 = "cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"
+
+# In bfloat16, oneDNN compiles a matrix multiplication for each shape. oneDNN and ideep, which calls
+# it for torch, cache 1024 results each, and each cache keeps alive what the other has dropped. A
+# worker that reads texts of all lengths grows by hundreds of megabytes until both are full, so both
+# get a limit. A forward pass has about five operations for each shape. A miss costs a quarter of a
+# millisecond, an entry half a megabyte. ideep crashes if its capacity is 0.
 CACHE_CAPACITY = "64"
 CACHE_VARIABLES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
 
-# A release makes the next batches up to 30 milliseconds slower: they get memory from the system
+# glibc returns only the end of the heap to the system by itself. Requests of all sizes leave holes,
+# and a request that fits none of them extends the heap; the next batch uses again what an ordinary
+# batch frees, but a refused request can leave a hole as large as its body. A release returns the
+# holes. It makes the next batches up to 30 milliseconds slower: they get memory from the system
 # again, and the system fills it with zeros.
 FREED_LIMIT = 16 << 20
 RELEASE_INTERVAL = 2.0  # seconds
@@ -45,12 +44,48 @@ class MallocOption(NamedTuple):
     value: int
 
 
-# Lower thresholds save more memory and cost time: each buffer from the system is filled with zeros
-# again. 1 MiB costs 8 percent of the time of a small model, 64 KiB 27 percent, 4 MiB none.
+# glibc raises its mmap threshold, from 128 KiB up to 32 MiB, to the size of the largest buffer that
+# was freed. Buffers of a batch then lie in the heap between entries of the caches, and the holes
+# that they leave fit no larger batch. A fixed threshold returns large buffers to the system. Lower
+# thresholds save more memory and cost time, because the system fills each buffer with zeros again.
+# 1 MiB costs 8 percent of the time of a small model, 64 KiB 27 percent, 4 MiB none.
 MALLOC_OPTIONS = (
     MallocOption(-3, "MALLOC_MMAP_THRESHOLD_", "glibc.malloc.mmap_threshold", 4 << 20),
     MallocOption(-1, "MALLOC_TRIM_THRESHOLD_", "glibc.malloc.trim_threshold", 64 << 20),
 )
+
+
+def available_cores(cgroup: Path = CGROUP) -> int:
+    """Return how many cores the CPU affinity and the container's quota allow, at least one."""
+    cores = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    return max(1, min(cores, int(cpu_quota(cgroup) or cores)))
+
+
+def cpu_quota(cgroup: Path = CGROUP) -> float | None:
+    """Return the cores that the container may use; None without a limit."""
+    words = _words(cgroup, "cpu.max") or _words(cgroup, QUOTA_V1, PERIOD_V1)
+    try:
+        quota, period = map(int, words)
+    except ValueError:  # no file, or `max`
+        return None
+    return quota / period if quota > 0 else None
+
+
+def memory_limit(cgroup: Path = CGROUP) -> int:
+    """Return the memory of the container, or of the machine if that is less, in bytes."""
+    limits = _words(cgroup, "memory.max") + _words(cgroup, "memory/memory.limit_in_bytes")
+    machine = int(psutil.virtual_memory().total)
+    return min([machine, *(int(limit) for limit in limits if limit.isdecimal())])
+
+
+def _words(folder: Path, *names: str) -> list[str]:
+    """Return the words in files; none where one of them is missing."""
+    try:
+        return " ".join((folder / name).read_text(encoding="utf-8") for name in names).split()
+    except OSError:
+        return []
 
 
 class FreedMemory:

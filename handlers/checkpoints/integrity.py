@@ -169,7 +169,7 @@ def _load(path: Path, kind: str) -> Any:
 
 def _require(module: str) -> Any:
     # Imported here because it imports transformers, which packing does not need.
-    from handlers.runtime.imports import require_package  # noqa: PLC0415
+    from handlers.process.packages import require_package  # noqa: PLC0415
 
     return require_package(module, "the signature of the archive", INSTALL)
 
