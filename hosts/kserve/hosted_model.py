@@ -20,7 +20,7 @@ from handlers.http.limits import BodyLimits
 from handlers.telemetry.meter import Meter
 from handlers.telemetry.metrics import MetricsReporter
 from hosts.archives import Archive
-from hosts.kserve.batcher import Batcher
+from hosts.batcher import Batcher
 from hosts.model import ArchiveModel
 from hosts.served_model import Part, ServedModel
 from hosts.supported import require_one_process
