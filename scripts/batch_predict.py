@@ -18,10 +18,10 @@ from handlers.errors import KitError
 from handlers.process.resources import available_cores
 from hosts.archives import ArchiveError
 from hosts.ray_environment import import_ray
+from hosts.tracebacks import last_line
 from scripts.archives.verification import signed_digest
 from scripts.command_line import plain_errors
 from scripts.serving.host_commands import require_environment
-from scripts.serving.tracebacks import last_line
 
 if TYPE_CHECKING:
     from hosts.ray_data.job import Actors, Planned

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from handlers.errors import KitError
+from hosts.tracebacks import last_line
 from scripts.command_line import PublicKey, plain_errors
 from scripts.paths import BUILD, MODEL_STORE
 from scripts.serving.background import RayServer, start_ray_server
@@ -30,7 +31,6 @@ from scripts.serving.host_commands import (
     require_environment,
     unpack_all,
 )
-from scripts.serving.tracebacks import last_line
 
 WORKDIR = BUILD / "ray_server"
 

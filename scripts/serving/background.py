@@ -20,9 +20,9 @@ import httpx
 from handlers.errors import KitError
 from handlers.http.limits import BodyLimits
 from hosts.ray_serve.local import LocalSettings
+from hosts.tracebacks import last_error
 from scripts.serving.ports import HOST, require_free
 from scripts.serving.processes import end_group, is_running, started_at
-from scripts.serving.tracebacks import last_error
 
 CONSOLE = "console.log"
 POLL_SECONDS = 0.2

@@ -19,10 +19,10 @@ from handlers.compat.torchserve import (
 )
 from handlers.errors import KitError
 from handlers.process.resources import available_cores
+from hosts.tracebacks import last_error
 from scripts.serving.fork_server.messages import ENDED
 from scripts.serving.fork_server.start import LOG_FILE
 from scripts.serving.server import Server
-from scripts.serving.tracebacks import last_error
 
 POLL_INTERVAL = 0.1
 # Until Java has unpacked the archives and packages are imported; TorchServe's limit for a load.

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from scripts.serving.tracebacks import last_error, last_line
+from hosts.tracebacks import last_error, last_line
 
 FRAMES = """Traceback (most recent call last):
   File "handler.py", line 3, in initialize
