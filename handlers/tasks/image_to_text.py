@@ -33,9 +33,9 @@ from handlers.generation.parameters import (
 from handlers.generation.stopping import GenerationState
 from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, Deadline
-from handlers.tasks._generation import Details, details
 from handlers.tasks._image import SAMPLE_INPUTS, ImageRow, ImageTask
 from handlers.tasks._media import MediaQuery
+from handlers.tasks.text_generation import Details, details
 from handlers.telemetry.meter import Meter
 from handlers.types.parameters import ANY, PipelineNames
 from handlers.types.request import Request

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, NotRequired
 
 from typing_extensions import TypedDict
 
-from handlers.tasks._generation import Details
-from handlers.tasks._text_to_text import TextToTextTask
+from handlers.tasks.text2text_generation import TextToTextTask
+from handlers.tasks.text_generation import Details
 
 
 class Summary(TypedDict):

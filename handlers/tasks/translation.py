@@ -22,9 +22,14 @@ from typing_extensions import TypedDict
 from handlers.batching.tokenization import Window
 from handlers.config.quoting import quote
 from handlers.errors import Unprocessable
-from handlers.tasks._generation import Details
 from handlers.tasks._languages import Languages, some_of
-from handlers.tasks._text_to_text import Preset, TextQuery, TextToTextParameters, TextToTextTask
+from handlers.tasks.text2text_generation import (
+    Preset,
+    TextQuery,
+    TextToTextParameters,
+    TextToTextTask,
+)
+from handlers.tasks.text_generation import Details
 from handlers.types.request import Request
 
 PAIR = re.compile("translation_(.+)_to_(.+)")

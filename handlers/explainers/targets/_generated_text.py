@@ -25,7 +25,7 @@ from handlers.explainers.targets._text import (
     normalized,
 )
 from handlers.process.deadline import Deadline, DeadlineExceeded
-from handlers.tasks._generation import GenerationTask
+from handlers.tasks.text_generation import GenerationTask
 from handlers.types.request import RequestState
 from handlers.types.text_checks import check_text
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from handlers.errors import TextTooLong
 from handlers.explainers.targets._generated_text import GeneratedTextTarget
-from handlers.tasks._text_to_text import TextToTextTask
+from handlers.tasks.text2text_generation import TextToTextTask
 from handlers.types.request import RequestState
 
 TaskT = TypeVar("TaskT", bound=TextToTextTask)
