@@ -35,7 +35,7 @@ from handlers.compat.captum import (
 )
 from handlers.explainers._tokens import ExplainedTextModel
 from handlers.explainers._vectors import TokenVectors
-from handlers.generation.randomness import seeded
+from handlers.process.ranks import seeded
 from handlers.types.parameters import ExplanationParameters
 
 Values = npt.NDArray[np.float64]

@@ -13,7 +13,7 @@ from captum.attr import KernelShap
 
 from handlers.explainers._attribution import Attribution
 from handlers.explainers.base import AnyTarget, AttributionBatch, BaseExplainer
-from handlers.generation.randomness import seeded
+from handlers.process.ranks import seeded
 
 
 class Explainer(BaseExplainer):

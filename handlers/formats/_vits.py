@@ -13,7 +13,7 @@ import torch
 from transformers import PreTrainedModel
 
 from handlers.errors import RequestTooLarge
-from handlers.generation.randomness import seeded
+from handlers.process.ranks import seeded
 from handlers.tasks.text_to_speech import SpeechCall, SpeechModel
 
 # Attributes of the module, which has no arguments for most of them.

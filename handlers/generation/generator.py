@@ -47,7 +47,6 @@ from handlers.generation.logits_processors import (
 )
 from handlers.generation.parameter_spec import specs_of
 from handlers.generation.parameters import GenerationParameters
-from handlers.generation.randomness import seeded
 from handlers.generation.stopping import (
     BeamCriterion,
     DeadlineCriterion,
@@ -62,7 +61,7 @@ from handlers.generation.text_grammar import TextGrammar
 from handlers.generation.tool_calls import ToolSyntax
 from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, Deadline
-from handlers.process.ranks import agree
+from handlers.process.ranks import agree, seeded
 from handlers.telemetry.meter import Meter
 from handlers.types.request import TextStream
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Mapping, Sequence
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -19,6 +21,9 @@ import torch
 from torch import distributed
 
 Value = TypeVar("Value")
+# A server may wait for its next request for so long. Where rank 0 ends, the others notice at once.
+MAX_IDLE = timedelta(days=365)
+BASE64 = "base64"
 
 
 def world_size() -> int:
@@ -64,9 +69,12 @@ def broadcast_from_rank0(value: Value) -> Value:
     return values[0]
 
 
-# A server may wait for its next request for so long. Where rank 0 ends, the others notice at once.
-MAX_IDLE = timedelta(days=365)
-BASE64 = "base64"
+@contextmanager
+def seeded(seed: int | None) -> Iterator[None]:
+    """Seed torch within the block; without a seed, with a random one that all processes share."""
+    with torch.random.fork_rng():
+        torch.manual_seed(broadcast_from_rank0(secrets.randbits(63)) if seed is None else seed)
+        yield
 
 
 @dataclass(frozen=True)

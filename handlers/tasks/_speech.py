@@ -31,10 +31,10 @@ from handlers.compat.transformers import (
 from handlers.config.quoting import quote
 from handlers.errors import BadRequest, OutOfTime, TextTooLong, Unprocessable, WrongCheckpoint
 from handlers.generation.checkpoint_defaults import with_checked_defaults
-from handlers.generation.randomness import seeded
 from handlers.generation.stopping import DeadlineCriterion
 from handlers.model import Model
 from handlers.process.deadline import Deadline
+from handlers.process.ranks import seeded
 
 # Samples of a chunk, and those at its two ends that other chunks have, too.
 Stride = tuple[int, int, int]

@@ -23,9 +23,9 @@ from handlers.batching.rows import Outputs, RowOutcome
 from handlers.batching.shapes import run_by_shape
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
-from handlers.generation.randomness import seeded
 from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, Deadline, before
+from handlers.process.ranks import seeded
 from handlers.tasks._activations import sigmoid
 from handlers.tasks._generated_answers import answer_settings, answer_text, generate_answers
 from handlers.tasks._image import ImageRow

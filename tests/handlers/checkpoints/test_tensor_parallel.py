@@ -20,7 +20,7 @@ TWO: dict[str, Any] = {"parallelType": "tp", "torchrun": {"nproc-per-node": 2}}
 DRAWS = """
 import torch
 from torch import distributed
-from handlers.generation.randomness import seeded
+from handlers.process.ranks import seeded
 
 distributed.init_process_group("gloo")
 with seeded(None):

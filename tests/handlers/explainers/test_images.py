@@ -25,9 +25,9 @@ from handlers.explainers import get, methods_for, targets
 from handlers.explainers._heat_map import PixelScale, heat_map, picture
 from handlers.explainers._patches import Patches, PixelBatch
 from handlers.explainers.targets._image import ImageExplanationTarget
-from handlers.generation.randomness import seeded
 from handlers.model import ForwardOnlyModel, Model
 from handlers.process.deadline import Deadline
+from handlers.process.ranks import seeded
 from handlers.tasks.base import BaseTask
 from handlers.types.request import Request
 from tests import vision_families
