@@ -13,7 +13,7 @@ with without_openvino_backend():
     from ts.torch_handler.base_handler import BaseHandler
 
 from handlers.compat.torchserve import limit_prediction_time, read_messages_in_blocks
-from handlers.http.repeated_fields import distinct_names
+from handlers.http.request import distinct_names
 from handlers.torchserve.worker import Worker
 from handlers.worker_start import prepare_process
 

@@ -33,10 +33,19 @@ except ModuleNotFoundError:  # version 0.2.0
         return engine
 
 
+try:
+    from handlers.types.model_info import TEXT_COLUMN
+    from handlers.types.request import Request
+except ModuleNotFoundError:  # version 0.2.0
+    from handlers.schemas.model_info import TEXT_COLUMN
+    from handlers.schemas.request import Request
+
 __all__ = [
+    "TEXT_COLUMN",
     "Deadline",
     "Dispatcher",
     "FreedMemory",
+    "Request",
     "load_engine",
     "prepare_process",
     "set_num_threads",

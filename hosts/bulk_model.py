@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any
 from handlers.errors import RequestError, attempt
 from handlers.http.decoding import value_or_text
 from handlers.protocols.items import read_item
-from handlers.types.model_info import TEXT_COLUMN
-from handlers.types.request import Request
-from hosts.archive_handlers import load_engine, prepare_process
+from hosts.archive_handlers import TEXT_COLUMN, Request, load_engine, prepare_process
 
 if TYPE_CHECKING:  # An older archive has no such name.
     from handlers.errors import ErrorBody

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -13,10 +13,17 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
 from handlers.errors import BadRequest, Overloaded, RequestError, RequestTooLarge
-from handlers.http.repeated_fields import distinct_names
 from handlers.http.response import encode_json
 from handlers.http.streams import is_stream
 from hosts.served_model import Part
+
+try:
+    from handlers.http.request import distinct_names
+except ImportError:  # version 0.2.0 and before, which read the last field of a name
+
+    def distinct_names(names: Iterable[str]) -> Iterator[str]:  # noqa: D103 - as in handlers
+        return iter(names)
+
 
 FORM = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data"

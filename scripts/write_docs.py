@@ -33,7 +33,7 @@ from handlers.formats.base import BaseFormat
 from handlers.generation.parameter_spec import specs_of
 from handlers.generation.parameters import GenerationParameters
 from handlers.protocols import text_generation_inference
-from handlers.protocols.keys import EMPTY, Key, KeyTable
+from handlers.protocols.base import EMPTY, Key, KeyTable
 from handlers.types.parameters import (
     ANY,
     ExplanationParameters,

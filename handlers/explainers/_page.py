@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from handlers.http.accept import parse_accept
+from handlers.http.request import parse_accept
 
 HTML = "text/html; charset=utf-8"
 

@@ -1,9 +1,10 @@
-"""The HTTP request in a row of a TorchServe batch, decoded, whatever its wire format."""
+"""An HTTP request as TorchServe passes it: the fields and the headers of a row of a batch."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,10 +21,13 @@ from handlers.http.decoding import (
     value_or_text,
 )
 from handlers.http.limits import DEFAULTS, BodyLimits
-from handlers.http.repeated_fields import LIST, SEPARATOR, name_in_form
 from handlers.http.response import HttpResponse
 
 JSON = "application/json"
+# Precedes the number of a field that comes several times.
+SEPARATOR = "\x00"
+# The end of the name of a field whose value is a list, even if it comes once.
+LIST = "[]"
 EXPLAIN = ("/explain", ":explain")
 # With one of these fields, the field `data` belongs to a form and is not the body.
 FORM_FIELDS = ("parameters", "target", "options")
@@ -236,6 +240,45 @@ class HttpRequest:
         """The body's content type in lower case, with its parameters."""
         described = _type_in(self.headers, self._body_name or "")
         return described or self.header("content-type").lower()
+
+
+def distinct_names(names: Iterable[str]) -> Iterator[str]:
+    """Yield names, each followed by its number where it came before: `image`, `image␀1`, `image␀2`.
+
+    TorchServe's worker puts the fields of a request into a dictionary, where the last one of a name
+    would be the only one. `␀` is the character with the code 0.
+    """
+    seen = Counter[str]()
+    for name in names:
+        yield f"{name}{SEPARATOR}{seen[name]}" if seen[name] else name
+        seen[name] += 1
+
+
+def name_in_form(name: str) -> str:
+    """Return the name of a field as the client sent it."""
+    return name.partition(SEPARATOR)[0]
+
+
+def parse_accept(accept: str) -> list[tuple[str, float]]:
+    """Return each type of the header with its quality, from 0 to 1, in the order of the header."""
+    return [_parse_entry(entry) for entry in accept.lower().split(",")]
+
+
+def preferred(accept: str, known: Collection[str]) -> str:
+    """Return the known type of the highest quality, of equals the first; empty if there is none."""
+    found = [
+        (kind, quality) for kind, quality in parse_accept(accept) if kind in known and quality > 0
+    ]
+    return max(found, key=lambda entry: entry[1], default=("", 0.0))[0]
+
+
+def _parse_entry(entry: str) -> tuple[str, float]:
+    kind, *options = (part.strip() for part in entry.split(";"))
+    quality = next((option[2:] for option in options if option.startswith("q=")), "1")
+    try:
+        return kind, float(quality)
+    except ValueError:
+        return kind, 1.0
 
 
 def is_grpc(headers: Mapping[str, Any]) -> bool:

@@ -31,16 +31,18 @@ from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
 from handlers.protocols.base import (
     BaseProtocol,
+    KeyTable,
     ParsedRequest,
+    Route,
     check_abilities,
     check_not_explained,
     first_error,
+    ignored,
+    refused,
     tokens_read,
     with_names,
 )
-from handlers.protocols.keys import KeyTable, ignored, refused
 from handlers.protocols.openai.types import InputUsage
-from handlers.protocols.routes import Route
 from handlers.types.embeddings import in_base64, quantized
 from handlers.types.model_info import ModelInfo
 from handlers.types.parameters import WholeNumbers, parse_body

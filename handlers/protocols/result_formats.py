@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
+from io import StringIO
 from typing import Any
 
-from handlers.http.accept import preferred
-from handlers.http.csv import write_csv
-from handlers.http.request import HttpRequest
+from handlers.http.request import HttpRequest, preferred
 from handlers.http.response import JSON, HttpResponse, encode_json
 from handlers.http.streams import json_line
 
@@ -71,3 +71,17 @@ def _row(result: Any, columns: Sequence[str]) -> list[Any]:
     best = result[0] if isinstance(result, list) and result else result
     has_columns = columns and isinstance(best, dict) and best.keys() >= set(columns)
     return [best[name] for name in columns] if has_columns else [result]
+
+
+def write_csv(rows: Sequence[Sequence[Any]]) -> bytes:
+    """Return rows as CSV; a cell that is not a text is JSON.
+
+    Raises:
+        ValueError: a number is not finite, which JSON cannot represent.
+    """
+    stream = StringIO()
+    csv.writer(stream, lineterminator="\n").writerows(
+        [cell if isinstance(cell, str) else encode_json(cell).decode() for cell in row]
+        for row in rows
+    )
+    return stream.getvalue().encode("utf-8", "backslashreplace")

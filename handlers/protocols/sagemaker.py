@@ -11,6 +11,7 @@ https://docs.aws.amazon.com/sagemaker/latest/dg/cdf-inference.html
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -19,7 +20,6 @@ from itertools import chain, islice
 from typing import Any
 
 from handlers.errors import BadRequest, RequestError, RequestTooLarge, Unprocessable, attempt
-from handlers.http.csv import read_csv
 from handlers.http.decoding import check_json_size, parse_json
 from handlers.http.request import HttpRequest
 from handlers.http.response import JSON, HttpResponse
@@ -33,6 +33,13 @@ from handlers.types.request import Request
 COLUMN_ALIASES = {"inputs": "text", "prompt": "text"}
 # A line that is not empty. Not splitlines: JSON may hold other line separators than this one.
 LINE = re.compile(r"\S[^\n]*")
+# Those of a table, as RFC 4180 and Python's `csv` module define it.
+EMPTY_LINES = re.compile(r"[\r\n]*")
+TABLE_LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)?")
+NEWLINE = re.compile(r"\r\n?|\n")
+
+# The default limit of a field is below that of a text, which the model's YAML sets.
+csv.field_size_limit(2**31 - 1)
 
 
 @dataclass(frozen=True)
@@ -166,3 +173,56 @@ def _header(row: list[str] | BadRequest, columns: Sequence[Columns]) -> Columns 
         return None
     names = tuple(COLUMN_ALIASES.get(cell.strip(), cell.strip()) for cell in row)
     return names if sorted(names) in map(sorted, columns) else None
+
+
+class _TableLines:
+    """The lines of a table for `csv.reader`, which reads one row from as many as it needs."""
+
+    def __init__(self, text: str, max_row: int) -> None:
+        self._text, self._max_row = text, max_row
+        self._start = self._end = 0
+        self.number = 0
+
+    def start_row(self) -> bool:
+        """Skip empty lines; returns whether there is another row."""
+        skipped = EMPTY_LINES.match(self._text, self._end)
+        self.number += len(NEWLINE.findall(skipped[0])) if skipped else 0
+        self._start = self._end = skipped.end() if skipped else self._end
+        return self._end < len(self._text)
+
+    def __iter__(self) -> _TableLines:
+        return self
+
+    def __next__(self) -> str:
+        line = TABLE_LINE.match(self._text, self._end)
+        if not line or not line[0]:
+            raise StopIteration
+        self.number += 1
+        self._end = line.end()
+        if self._end - self._start > self._max_row:
+            raise RequestTooLarge(
+                f"The row at line {self.number} has more than {self._max_row:,} characters"
+                "; send less, and quote each text."
+            )
+        return line[0]
+
+
+def read_csv(text: str, max_row: int) -> Iterator[list[str] | BadRequest]:
+    """Return the rows of a table without empty lines; a row with wrong quotes is its error.
+
+    Args:
+        text: the table.
+        max_row: the maximum number of characters of a row, quotes included.
+
+    Raises:
+        RequestTooLarge: a row is longer; where the next one begins is not known.
+    """
+    lines = _TableLines(text, max_row)
+    reader = csv.reader(lines, strict=True)
+    while lines.start_row():
+        try:
+            row = next(reader)
+        except csv.Error as error:
+            yield BadRequest(f"Line {lines.number} is not CSV: {error}.")
+        else:
+            yield row

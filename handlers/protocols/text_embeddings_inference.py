@@ -29,11 +29,22 @@ from typing_extensions import TypedDict
 from handlers.errors import BadRequest, RequestError, Unprocessable
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
-from handlers.protocols.base import ParsedRequest, check_abilities, first_error, texts_or_ids
-from handlers.protocols.inference_server import InferenceServer, ServedInfo, Write, read_object
+from handlers.protocols.base import (
+    Examples,
+    KeyTable,
+    ParsedRequest,
+    Route,
+    check_abilities,
+    first_error,
+    texts_or_ids,
+)
 from handlers.protocols.items import check_keys, read_parameters
-from handlers.protocols.keys import KeyTable
-from handlers.protocols.routes import Examples, Route
+from handlers.protocols.text_generation_inference import (
+    InferenceServer,
+    ServedInfo,
+    Write,
+    read_object,
+)
 from handlers.types.model_info import Ability, ModelInfo
 from handlers.types.request import Operation, Request, TokenIds
 from handlers.types.text_checks import json_type

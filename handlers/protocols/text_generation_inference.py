@@ -1,38 +1,272 @@
-"""Text-generation-inference (TGI) below the model's path, `/predictions/<model>/<version>/`:
+"""The paths that text-generation-inference and text-embeddings-inference share.
 
-    generate          {"inputs": "a text", "parameters": {…}} -> {"generated_text": "…"}
-    generate_stream   the same body -> an event for each token
-
-and `tokenize`, `info` and `health` of a model that generates texts. Parameters have TGI's defaults
-here: the new text alone, at most 100 new tokens, and sampling where a temperature, `top_k`, `top_p`
-or `typical_p` asks for it. TGI's path without a name is the Hugging Face protocol's.
-
-https://huggingface.github.io/text-generation-inference
+tokenize   {"inputs": "a text"} -> [{"id": 5, "text": "a", "start": 0, "stop": 1, …}, …]
+info       the model and its limits
+health     whether the model answers
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NotRequired
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal, NotRequired
 
-from pydantic import ConfigDict, with_config
+from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
-from handlers.errors import BadRequest, HubErrorBody, RequestError, Unprocessable
+from handlers import __version__
+from handlers.batching.chunks import text_size
+from handlers.errors import (
+    BadRequest,
+    ErrorBody,
+    HubErrorBody,
+    RequestError,
+    RequestTooLarge,
+    Unprocessable,
+)
 from handlers.generation.parameter_spec import specs_of
 from handlers.generation.parameters import GenerationParameters
 from handlers.http.request import HttpRequest
+from handlers.http.response import HttpResponse, encode_json
 from handlers.http.streams import SERVER_SENT_EVENTS
-from handlers.protocols.base import ParsedRequest, check_abilities
+from handlers.protocols import hugging_face
+from handlers.protocols.base import (
+    KeyTable,
+    ParsedRequest,
+    Route,
+    check_abilities,
+    check_not_explained,
+    honoured,
+    ignored,
+    is_chat,
+    refused,
+)
 from handlers.protocols.hugging_face import StreamDetails, TokenEvent
-from handlers.protocols.inference_server import InferenceServer, read_object
-from handlers.protocols.items import read_parameters
-from handlers.protocols.keys import KeyTable, honoured, ignored, refused
-from handlers.protocols.routes import Route
+from handlers.protocols.items import check_keys, read_parameters
 from handlers.types.model_info import ModelInfo
-from handlers.types.request import Request, TextToken
+from handlers.types.request import Operation, Request, TextToken, TokenizedText
 from handlers.types.text_checks import json_type
+
+TOKENIZE, HEALTH = "tokenize", "health"
+TOKENIZE_KEYS = KeyTable(
+    {
+        **honoured("inputs", "add_special_tokens"),
+        **ignored("parameters", "options", "stream"),
+        **refused(prompt_name=[]),
+    }
+)
+# The bytes that a token has at least in a response.
+TOKEN_BYTES = len('{"id":1,"text":"","special":false,"start":0,"stop":0},')
+PLAIN = "text/plain; charset=utf-8"
+
+Parse = Callable[[HttpRequest], ParsedRequest]
+# The body of a response; an parsed has it as its context.
+Write = Callable[[ParsedRequest, Sequence[Any]], Any]
+
+
+class InputToken(TypedDict):
+    """A token of a text and its characters, from `start` to `stop`; null where they are unknown."""
+
+    id: int
+    text: str
+    special: bool
+    start: int | None
+    stop: int | None
+
+
+class ServedInfo(TypedDict):
+    """A model and its limits; null for no limit. The last keys are those of embedding servers."""
+
+    model_id: str
+    model_dtype: str
+    model_pipeline_tag: str
+    max_input_length: int | None
+    max_input_tokens: int | None
+    max_total_tokens: int | None
+    max_client_batch_size: int
+    version: str
+    served_model_name: NotRequired[str]
+    model_type: NotRequired[dict[str, Any]]
+    max_batch_tokens: NotRequired[int | None]
+    auto_truncate: NotRequired[bool]
+
+
+class InferenceServerError(TypedDict):
+    """An error of text-generation-inference, or with a capital of text-embeddings-inference."""
+
+    error: str
+    error_type: Literal[
+        "validation", "overloaded", "generation", "Validation", "Overloaded", "Backend"
+    ]
+
+
+@with_config(ConfigDict(extra="forbid"))
+class TokenizeTextsBody(TypedDict):
+    """The body of `tokenize`: a text or several."""
+
+    inputs: str | Annotated[list[str], Field(min_length=1)]
+    add_special_tokens: NotRequired[bool | None]
+
+
+class InferenceServer(hugging_face.Protocol):
+    """Paths below the model's own, each with the function that parses its bodies."""
+
+    body_keys = MappingProxyType({})
+
+    routes: ClassVar[Sequence[Route]] = (
+        Route(
+            TOKENIZE,
+            name="tokenize",
+            server="Text Generation Inference",
+            summary="Return the tokens of texts.",
+            response=list[InputToken] | list[list[InputToken] | ErrorBody],
+            error=InferenceServerError,
+            abilities=("tokenizes",),
+            body=TokenizeTextsBody,
+            keys=TOKENIZE_KEYS,
+            examples=lambda _: {
+                "one": {"inputs": "Once upon a time", "add_special_tokens": True},
+                "list": {"inputs": ["Once upon a time"] * 2},
+            },
+            description="`inputs` gets tokens with their texts.",
+        ),
+        Route(
+            "info",
+            name="info",
+            server="Text Generation Inference",
+            summary="Return the limits of the model.",
+            response=ServedInfo,
+            error=InferenceServerError,
+        ),
+        Route(
+            HEALTH,
+            name="health",
+            server="Text Generation Inference",
+            summary="Return an empty response where the model answers.",
+            response=None,
+            error=InferenceServerError,
+            other_types={"text/plain": str},
+        ),
+    )
+
+    def __init__(self, model: ModelInfo) -> None:
+        super().__init__(model)
+        self._paths: Mapping[str, Parse] = {
+            TOKENIZE: self._parse_tokenize,
+            "info": lambda http_request: ParsedRequest(http_request, context=self._info),
+            HEALTH: lambda http_request: ParsedRequest(http_request, asks_health=True),
+        }
+
+    def recognises(self, http_request: HttpRequest) -> bool:
+        if http_request.path == TOKENIZE and TOKENIZE in self._paths:
+            content = http_request.content
+            return isinstance(content, dict) and "inputs" in content
+        return http_request.path in self._paths
+
+    def parse(self, http_request: HttpRequest) -> ParsedRequest:
+        check_not_explained(http_request, http_request.path)
+        return self._paths[http_request.path](http_request)
+
+    def write(self, parsed: ParsedRequest, outcomes: Sequence[Any]) -> HttpResponse:
+        if not parsed.requests:
+            return self.response(parsed, [])
+        return super().write(parsed, outcomes)
+
+    def response(self, parsed: ParsedRequest, results: Sequence[Any]) -> HttpResponse:
+        if parsed.context is None:
+            return HttpResponse(b"", content_type=PLAIN)
+        return HttpResponse(encode_json(parsed.context(parsed, results)))
+
+    def error_response(self, http_request: HttpRequest, error: RequestError) -> HttpResponse:
+        response = super().error_response(http_request, error)
+        is_health = http_request.path == HEALTH
+        return response if is_health else replace(response, status=self.status_of(error))
+
+    def status_of(self, error: RequestError) -> int:
+        """Return the status that the server has for an error on its other paths than `health`."""
+        return error.status
+
+    def _parse_tokenize(self, http_request: HttpRequest) -> ParsedRequest:
+        content = read_object(http_request.content, ["inputs"], TOKENIZE_KEYS)
+        parameters = {"add_special_tokens": content.get("add_special_tokens")}
+        requests = self._texts(content["inputs"], parameters)
+        characters, limit = text_size(content["inputs"]), self.model.limits.max_characters
+        if characters > limit:
+            raise RequestTooLarge(
+                f"inputs has {characters:,} characters in all, and this model takes {limit:,}"
+                "; send it in parts."
+            )
+        return ParsedRequest(http_request, requests, self._tokenized, Operation.TOKENIZE)
+
+    def _texts(self, inputs: Any, parameters: Mapping[str, Any]) -> list[Request]:
+        """Return a request for each text; two texts are no pair, whatever the model's mode."""
+        if not isinstance(inputs, list) or is_chat(inputs):
+            return [Request(inputs, parameters)]
+        self.check_count(len(inputs), "inputs")
+        return [Request(each, parameters, alone=False) for each in inputs]
+
+    def _tokenized(self, parsed: ParsedRequest, results: Sequence[Any]) -> Any:
+        limit = parsed.http_request.limits.max_response_bytes
+        count = sum(len(each) for each in results if isinstance(each, TokenizedText))
+        if count * TOKEN_BYTES > limit:
+            raise RequestTooLarge(
+                f"The response has {count:,} tokens, too many for the server's max_response_size of"
+                f" {limit:,}; send less."
+            )
+        return [_tokens(each) if isinstance(each, TokenizedText) else each for each in results]
+
+    def _info(self, _exchange: ParsedRequest, _results: Sequence[Any]) -> ServedInfo:
+        limits = self.model.limits
+        return {
+            "model_id": self.model.name,
+            "model_dtype": self.model.dtype,
+            "model_pipeline_tag": self.model.mode.replace("_", "-"),
+            "max_input_length": limits.max_length,
+            "max_input_tokens": limits.max_length,
+            "max_total_tokens": limits.max_total_tokens,
+            "max_client_batch_size": limits.max_rows,
+            "version": __version__,
+        }
+
+
+def read_object(
+    content: Any, required: Sequence[str], known: KeyTable, owner: str = "The body"
+) -> Mapping[str, Any]:
+    """Return the content of a body, or of what `owner` names, which is an object with these keys.
+
+    Args:
+        content: the content.
+        required: the keys that it must have.
+        known: all keys that it may have.
+        owner: its name in an error.
+
+    Raises:
+        BadRequest: it is no object, or lacks a key, or has unknown ones.
+        Unprocessable: it has one that is refused.
+    """
+    if not isinstance(content, dict):
+        raise BadRequest(f"{owner} must be an object, and is {json_type(content)}.")
+    check_keys(content, list(known.keys), owner)
+    known.check_values(content)
+    for name in required:
+        if name not in content:
+            raise BadRequest(f"{owner} has no {name}; add it.")
+    return content
+
+
+def _tokens(tokenized: TokenizedText) -> list[InputToken]:
+    text, special, ids = tokenized.text, tokenized.special, tokenized.ids.tolist()
+    if tokenized.offsets is None:
+        parts = [(name, None, None) for name in tokenized.names]
+    else:
+        places = zip(ids, tokenized.offsets.tolist(), strict=True)
+        parts = [(special.get(each, text[start:end]), start, end) for each, (start, end) in places]
+    return [
+        {"id": number, "text": part, "special": number in special, "start": start, "stop": stop}
+        for number, (part, start, stop) in zip(ids, parts, strict=True)
+    ]
+
 
 BODY = KeyTable({**honoured("inputs", "parameters"), **ignored("options", "stream")})
 SPECS = {name: spec for name, spec in specs_of(GenerationParameters).items() if spec.tgi}

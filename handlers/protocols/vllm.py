@@ -20,9 +20,17 @@ from typing_extensions import TypedDict
 
 from handlers.errors import BadRequest, WholeErrorBody
 from handlers.http.request import HttpRequest
-from handlers.protocols.base import BaseProtocol, ParsedRequest, check_count, check_not_explained
-from handlers.protocols.keys import Key, KeyTable, ignored, refused
-from handlers.protocols.routes import Route
+from handlers.protocols.base import (
+    BaseProtocol,
+    Key,
+    KeyTable,
+    ParsedRequest,
+    Route,
+    check_count,
+    check_not_explained,
+    ignored,
+    refused,
+)
 from handlers.types.parameters import parse_body
 from handlers.types.request import MAX_MESSAGES, Operation, Request, TokenIds, TokenizedText
 

@@ -18,8 +18,7 @@ from starlette.routing import Route
 from handlers.errors import RequestError
 from handlers.http.limits import BodyLimits
 from handlers.http.request import HttpRequest
-from handlers.protocols.openai.adapters import ModelNotFound
-from handlers.protocols.openai.errors import error_body
+from handlers.protocols.openai.errors import ModelNotFound, error_body
 from hosts.http import error_response, in_time, read_body, to_response, to_row
 from hosts.kserve.hosted_model import HostedModel
 from hosts.routes import (

@@ -24,8 +24,8 @@ from handlers.errors import (
 from handlers.explainers import targets
 from handlers.http.response import JSON
 from handlers.http.streams import SERVER_SENT_EVENTS, Stream
+from handlers.protocols.base import Route
 from handlers.protocols.result_formats import CSV, LINES_TYPES
-from handlers.protocols.routes import Route
 from handlers.tasks._text import TextTask
 from handlers.types.model_info import FILE_TYPES, abilities_of
 from scripts.openapi import examples

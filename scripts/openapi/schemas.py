@@ -16,12 +16,12 @@ from typing_extensions import TypedDict
 from handlers import tasks
 from handlers.errors import ErrorBody, WholeErrorBody
 from handlers.explainers import targets
+from handlers.protocols.base import Route
 from handlers.protocols.hugging_face import StepEvent, TokenEvent
 from handlers.protocols.kserve_v1 import KServeError
-from handlers.protocols.open_inference.protocol import InferenceResponse
+from handlers.protocols.open_inference import InferenceResponse
 from handlers.protocols.open_inference.tensors import InferenceRequest
 from handlers.protocols.openai.types import ChatMessage
-from handlers.protocols.routes import Route
 from handlers.types.parameters import PlainSchema, parameter_schemas
 
 

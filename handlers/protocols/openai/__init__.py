@@ -1,5 +1,127 @@
-"""OpenAI's API, below the model's path and by its bodies alone."""
+"""OpenAI's API below the model's path, for texts, images, embeddings and audio.
 
-from handlers.protocols.openai.protocol import Protocol
+A client's base URL is `http://host:8080/predictions/<model>/<version>/v1`. `models` lists the one
+model that is served here, and its LoRA adapters. KServe's V1 requests the readiness of a model
+below the same path, so `models/<name>` has its keys `name` and `ready` as well.
+"""
 
-__all__ = ["Protocol"]
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from handlers.config.quoting import shorten
+from handlers.errors import NotFound, RequestError
+from handlers.http.request import HttpRequest
+from handlers.http.response import HttpResponse, encode_json
+from handlers.http.streams import SERVER_SENT_EVENTS, streaming_started
+from handlers.protocols.base import BaseProtocol, ParsedRequest, Route, first_error, with_names
+from handlers.protocols.openai.audio import Speech, Transcriptions, Translations
+from handlers.protocols.openai.embeddings import Embeddings
+from handlers.protocols.openai.endpoint import Endpoint, model_entries
+from handlers.protocols.openai.errors import ModelNotFound, as_of_openai, error_body, names_of
+from handlers.protocols.openai.generation import Chat, Completions
+from handlers.protocols.openai.images import Images
+from handlers.protocols.openai.responses import Responses
+from handlers.protocols.openai.types import ModelList, OpenAIError, ServedModelStatus
+from handlers.types.model_info import ModelInfo
+
+# All below v1, but for KServe's paths such as v1/models/M:predict; v1 may be left out.
+PATH = re.compile(
+    r"v1(?!/models/.*:)(/.*)?"
+    r"|(audio/[a-z]+|chat/completions|completions|models|embeddings|responses|images/generations)"
+    r"(/[^:]*)?"
+)
+MODELS = "models"
+ENDPOINTS: tuple[type[Endpoint[Any]], ...] = (
+    Chat,
+    Completions,
+    Responses,
+    Embeddings,
+    Images,
+    Transcriptions,
+    Translations,
+    Speech,
+)
+
+
+class Protocol(BaseProtocol):
+    """Requests of OpenAI's clients; without adapters, `model` may be any name."""
+
+    routes = (
+        *(each.route for each in ENDPOINTS),
+        replace(Embeddings.route, path="embeddings", name="infinityEmbeddings", server="Infinity"),
+        Route(
+            "v1/models",
+            name="listModels",
+            server="OpenAI",
+            summary="List the model and its LoRA adapters.",
+            response=ModelList,
+            error=OpenAIError,
+        ),
+    )
+
+    def __init__(self, model: ModelInfo) -> None:
+        super().__init__(model)
+        self._endpoints = {each.path(): each(model) for each in ENDPOINTS}
+
+    def recognises(self, http_request: HttpRequest) -> bool:
+        return PATH.fullmatch(http_request.path) is not None
+
+    def parse(self, http_request: HttpRequest) -> ParsedRequest:
+        path = self._path(http_request)
+        if path == MODELS or path.startswith(f"{MODELS}/"):
+            name = path.removeprefix(MODELS).strip("/")
+            self._check_model(name)
+            return ParsedRequest(http_request, asks_health=bool(name))
+        if path not in self._endpoints:
+            known = ", ".join([*self._endpoints, MODELS])
+            raise NotFound(f"There is no {shorten(path)} here; there are {known}.")
+        return self._endpoints[path].parse(http_request)
+
+    def write(self, parsed: ParsedRequest, outcomes: Sequence[Any]) -> HttpResponse:
+        if parsed.context is None:
+            return HttpResponse(encode_json(self._models(parsed.http_request)))
+        endpoint: Endpoint[Any] = parsed.context.endpoint
+        if error := first_error(outcomes, endpoint.inputs_key):
+            return self._failed(parsed, error)
+        return endpoint.write(parsed, outcomes)
+
+    def error_body(self, error: RequestError) -> Any:
+        return error_body(error)
+
+    def error_response(self, http_request: HttpRequest, error: RequestError) -> HttpResponse:
+        return super().error_response(http_request, as_of_openai(error, self.model.limits))
+
+    def _path(self, http_request: HttpRequest) -> str:
+        """Return the path of the endpoint that a request is for."""
+        return http_request.path.removeprefix("v1/")
+
+    def _check_model(self, name: str) -> None:
+        """Check that a name is empty, that of the model, or that of one of its adapters.
+
+        Raises:
+            ModelNotFound: it is another one.
+        """
+        known = model_entries(self.model)
+        if name and name not in known:
+            raise ModelNotFound(name, list(known))
+
+    def _models(self, http_request: HttpRequest) -> ModelList | ServedModelStatus:
+        entries = model_entries(self.model)
+        name = http_request.path.rpartition(f"{MODELS}/")[2]
+        if name.rpartition("/")[2] != MODELS:
+            entry = entries[name]
+            return {**entry, "name": entry["id"], "ready": True}
+        return {"object": "list", "data": list(entries.values())}
+
+    def _failed(self, parsed: ParsedRequest, error: RequestError) -> HttpResponse:
+        """Return an error; as the last event, where a part of the response was sent."""
+        endpoint: Endpoint[Any] = parsed.context.endpoint
+        error = with_names(error, names_of(endpoint.path(), endpoint.inputs_key))
+        error = as_of_openai(error, self.model.limits, endpoint.inputs_key)
+        if not streaming_started(parsed.requests):
+            return self.error_response(parsed.http_request, error)
+        return SERVER_SENT_EVENTS.response(endpoint.last_event(parsed, error))

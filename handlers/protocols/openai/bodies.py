@@ -1,12 +1,16 @@
-"""The bodies of OpenAI's endpoints, and the parameters of `generate` that they become.
+"""The bodies of chats and completions: their keys, and the parameters of the task they stand for.
 
 https://platform.openai.com/docs/api-reference/chat and /completions
+https://platform.openai.com/docs/guides/structured-outputs
+https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html
+https://huggingface.github.io/text-generation-inference
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Literal, NotRequired, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -20,8 +24,9 @@ from pydantic import (
     model_validator,
 )
 from pydantic.fields import FieldInfo
+from typing_extensions import TypedDict
 
-from handlers.config.quoting import enumerate_names
+from handlers.config.quoting import enumerate_names, shorten
 from handlers.errors import BadRequest, Unprocessable
 from handlers.generation.parameter_spec import ParameterSpec, specs_of
 from handlers.generation.parameters import (
@@ -29,14 +34,88 @@ from handlers.generation.parameters import (
     NotNegative,
     TopTokens,
 )
+from handlers.protocols.base import Key, KeyTable, honoured, ignored, refused
 from handlers.protocols.openai.endpoint import Body
-from handlers.protocols.openai.tools import (
-    GUIDED,
-    ResponseFormat,
-    grammar_of,
-    structured_grammar,
-)
 from handlers.types.request import TokenIds
+
+ANY_OBJECT = {"type": "object"}
+# What vLLM binds a text to, by the names of its `structured_outputs` and after `guided_`.
+GUIDED = ("json", "regex", "choice", "grammar")
+# How vLLM compiles, and a check that llguidance does in any case.
+WITHOUT_EFFECT = {"backend", "disable_fallback"}
+
+
+class NamedSchema(TypedDict):
+    """A JSON schema; unless it is strict, keywords that are not supported are ignored."""
+
+    name: NotRequired[str | None]
+    schema: NotRequired[dict[str, Any] | None]
+    strict: NotRequired[bool | None]
+
+
+class ResponseFormat(BaseModel):
+    """What a text must be; `json` and `regex` are text-generation-inference's, with a `value`.
+
+    Hugging Face's client sends the schema of `json_schema` as the `value` of `json_object`.
+    """
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+    type: Literal["text", "json_object", "json_schema", "json", "regex"]
+    json_schema: NamedSchema | None = None
+    value: Any = None
+
+    @model_validator(mode="after")
+    def _has_schema(self) -> Self:
+        if self.type == "json_schema" and self.json_schema is None:
+            raise ValueError("has no json_schema; add it")
+        return self
+
+    @property
+    def grammar(self) -> dict[str, Any] | None:
+        """The grammar of a text in this format; None if the text is free."""
+        if self.type == "text":
+            return None
+        if self.type in ("json", "regex"):
+            return {"type": self.type, "value": self.value}
+        if self.type == "json_object" and self.value is not None:
+            return {"type": "json", "value": self.value}
+        named = self.json_schema or {}
+        schema = named.get("schema")
+        value = ANY_OBJECT if schema is None else schema
+        return {"type": "json", "value": value, "strict": bool(named.get("strict"))}
+
+
+def structured_grammar(given: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return the grammar of vLLM's `structured_outputs`; None without one.
+
+    Raises:
+        BadRequest: it has several, or none.
+        Unprocessable: it has a setting that is not supported.
+    """
+    if given is None:
+        return None
+    found = {name: value for name, value in given.items() if value not in (None, False)}
+    kinds = [name for name in (*GUIDED, "json_object") if name in found]
+    others = found.keys() - {*kinds, *WITHOUT_EFFECT}
+    if others:
+        raise Unprocessable(
+            f"{shorten(min(others))} of structured_outputs cannot be done by this server"
+            "; leave it out."
+        )
+    if len(kinds) != 1:
+        known = enumerate_names((*GUIDED, "json_object"))
+        raise BadRequest(f"structured_outputs has {len(kinds)} of {known}; send one of them.")
+    (kind,) = kinds
+    return grammar_of(kind, found[kind])
+
+
+def grammar_of(kind: str, value: Any) -> dict[str, Any]:
+    """Return the grammar that one of vLLM's settings stands for."""
+    if kind == "json_object":
+        return {"type": "json", "value": ANY_OBJECT}
+    return {"type": "lark" if kind == "grammar" else kind, "value": value}
+
 
 BodyT = TypeVar("BodyT", bound=BaseModel)
 ItemT = TypeVar("ItemT")
@@ -246,3 +325,86 @@ class CompletionBody(Sampling):
     @property
     def parameters(self) -> dict[str, Any]:
         return {**super().parameters, "return_full_text": bool(self.echo)}
+
+
+# Who asks, how it is billed, and where a server of OpenAI or vLLM runs it.
+BOOKKEEPING = ignored(
+    "user",
+    "metadata",
+    "store",
+    "service_tier",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_options",
+    "prompt_cache_retention",
+)
+SCHEDULING = ignored("request_id", "session_id", "priority", "cache_salt")
+
+SAMPLING = {
+    **BOOKKEEPING,
+    **SCHEDULING,
+    # How vLLM computes, or sends events; fast tokenizers have no such spaces.
+    **ignored(
+        "spaces_between_special_tokens",
+        "guided_decoding_backend",
+        "stream_interval",
+        "return_mm_kwargs",
+        "return_token_offsets",
+        "routed_experts_prompt_start",
+    ),
+    **refused(
+        use_beam_search=False,
+        length_penalty=1.0,
+        include_stop_str_in_output=False,
+        prompt_logprobs=[],
+        logprob_token_ids=[],
+        return_token_ids=False,
+        return_tokens_as_token_ids=False,
+        return_prompt_text=False,
+        logits_processors=[],
+        truncation_side="left",
+        guided_whitespace_pattern=[],
+        structural_tag=[],
+        repetition_detection=[],
+        thinking_token_budget=[],
+        watermarking=False,
+        kv_transfer_params=[],
+        ec_transfer_params=[],
+        vllm_xargs=[],
+        mm_processor_kwargs=[],
+        media_io_kwargs=[],
+    ),
+}
+
+CHAT = KeyTable(
+    {
+        **honoured(*ChatBody.model_fields),
+        **SAMPLING,
+        # Its text makes the answer of OpenAI's servers faster, not another one. Tools are described
+        # as the model's template does it.
+        **ignored("prediction", "tool_prompt"),
+        **refused(
+            functions=[],
+            function_call=["none", "auto"],
+            modalities=[["text"]],
+            audio=[],
+            verbosity="medium",
+            moderation=[],
+            echo=False,
+            include_reasoning=True,
+            guideline=[],
+        ),
+        # An empty object asks for a search.
+        "web_search_options": Key("refused", by_presence=True),
+        # A template is a program; the checkpoint's own is the only one that runs.
+        "chat_template": Key("refused", remedy="the checkpoint's own is used, so leave it out"),
+    }
+)
+
+COMPLETIONS = KeyTable(
+    {
+        **honoured(*CompletionBody.model_fields),
+        **SAMPLING,
+        **refused(suffix=[], prompt_embeds=[]),
+    }
+)

@@ -18,13 +18,18 @@ from pydantic import Field, PositiveInt, SkipValidation
 
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
-from handlers.protocols.base import ParsedRequest, texts_or_ids, tokens_read
-from handlers.protocols.keys import KeyTable, ignored, refused
-from handlers.protocols.openai.adapters import adapter_parameters, served_name
-from handlers.protocols.openai.endpoint import Body, Call, Endpoint
-from handlers.protocols.openai.keys import SCHEDULING
+from handlers.protocols.base import (
+    KeyTable,
+    ParsedRequest,
+    Route,
+    ignored,
+    refused,
+    texts_or_ids,
+    tokens_read,
+)
+from handlers.protocols.openai.bodies import SCHEDULING
+from handlers.protocols.openai.endpoint import Body, Call, Endpoint, adapter_parameters, served_name
 from handlers.protocols.openai.types import EmbeddingList, OpenAIError
-from handlers.protocols.routes import Route
 from handlers.types.request import Request, TokenCount
 
 # Clients read other numbers as these, whatever the YAML of the model sets.

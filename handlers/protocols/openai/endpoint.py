@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,11 +10,13 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
+from handlers import __version__
 from handlers.errors import RequestError
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
-from handlers.protocols.base import ParsedRequest, check_abilities, check_not_explained
-from handlers.protocols.routes import Route
+from handlers.protocols.base import ParsedRequest, Route, check_abilities, check_not_explained
+from handlers.protocols.openai.errors import ModelNotFound
+from handlers.protocols.openai.types import ServedModel
 from handlers.types.model_info import ModelInfo
 from handlers.types.parameters import WholeNumbers, parse_body
 
@@ -98,3 +101,39 @@ class Call(Generic[BodyT]):
 
     endpoint: Endpoint[BodyT]
     body: BodyT
+
+
+def adapter_parameters(model: ModelInfo, requested: str | None) -> dict[str, Any]:
+    """Return the parameters of the task that the `model` of a body stands for.
+
+    Raises:
+        ModelNotFound: it is neither the model nor one of its adapters.
+    """
+    if not model.adapters or requested is None:
+        return {}
+    if requested in (model.name, *model.adapters):
+        return {"adapter_id": None if requested == model.name else requested}
+    raise ModelNotFound(requested, [model.name, *model.adapters])
+
+
+def served_name(model: ModelInfo, requested: str | None) -> str:
+    """Return the name of what answers: the adapter that a body names, or the model."""
+    return requested if requested and requested in model.adapters else model.name
+
+
+def fingerprint(model: ModelInfo) -> str:
+    """Return what tells apart the models, formats and kits whose texts may differ for one seed."""
+    parts = (model.name, model.version, model.save_mode, model.dtype, __version__)
+    return f"fp_{hashlib.sha256(repr(parts).encode()).hexdigest()[:10]}"
+
+
+def model_entries(model: ModelInfo) -> dict[str, ServedModel]:
+    """Return the entry of the model and of each adapter in the list of models, by their names."""
+    adapters: dict[str, ServedModel] = {
+        name: {**_entry(name), "parent": model.name} for name in model.adapters
+    }
+    return {model.name: _entry(model.name), **adapters}
+
+
+def _entry(name: str) -> ServedModel:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "torchserve"}

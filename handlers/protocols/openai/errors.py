@@ -8,14 +8,23 @@ https://platform.openai.com/docs/guides/error-codes
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
-from handlers.errors import BadRequest, RequestError, TextTooLong
-from handlers.protocols.openai.adapters import ModelNotFound
+from handlers.config.quoting import enumerate_names, quote
+from handlers.errors import BadRequest, NotFound, RequestError, TextTooLong
 from handlers.protocols.openai.types import OpenAIError, OpenAIProblem
 from handlers.types.model_info import Limits
 
 CONTEXT_CODE: Literal["context_length_exceeded"] = "context_length_exceeded"
+
+
+class ModelNotFound(NotFound):
+    """The name is neither that of a model nor that of one of its adapters."""
+
+    def __init__(self, requested: str, known: Sequence[str]) -> None:
+        names = enumerate_names(known)
+        super().__init__(f"There is no model {quote(requested)} here; there are {names}.")
 
 
 class ContextLengthExceeded(BadRequest):

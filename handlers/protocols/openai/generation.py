@@ -1,4 +1,7 @@
-"""The endpoints `chat/completions` and `completions`: generated texts, whole or as events."""
+"""The endpoints `chat/completions` and `completions`: generated texts, whole or as events.
+
+https://platform.openai.com/docs/api-reference/chat/object and /completions/object
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate, repeat
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from handlers.errors import RequestError
@@ -15,37 +19,96 @@ from handlers.generation.parameters import check_best_of
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
 from handlers.http.streams import SERVER_SENT_EVENTS, HttpTextStream, event
-from handlers.protocols.base import ParsedRequest, check_count
-from handlers.protocols.openai.adapters import adapter_parameters, fingerprint, served_name
-from handlers.protocols.openai.bodies import ChatBody, CompletionBody, Sampling
-from handlers.protocols.openai.endpoint import Call, Endpoint
-from handlers.protocols.openai.errors import error_body
-from handlers.protocols.openai.keys import CHAT, COMPLETIONS
-from handlers.protocols.openai.logprobs import (
-    Scored,
-    chat_logprobs,
-    completion_logprobs,
-    scored,
-    scored_in,
+from handlers.protocols.base import ParsedRequest, Route, check_count
+from handlers.protocols.openai.bodies import (
+    CHAT,
+    COMPLETIONS,
+    ChatBody,
+    CompletionBody,
+    Sampling,
 )
-from handlers.protocols.openai.tools import call_parts, tool_calls
+from handlers.protocols.openai.endpoint import (
+    Call,
+    Endpoint,
+    adapter_parameters,
+    fingerprint,
+    served_name,
+)
+from handlers.protocols.openai.errors import error_body
 from handlers.protocols.openai.types import (
+    CallOfTool,
+    CallPart,
     ChatChoice,
     ChatCompletion,
     ChatCompletionChunk,
+    ChatLogprobs,
     ChatPart,
     ChatReason,
     Completion,
     CompletionChunk,
     Delta,
+    FunctionPart,
+    LikelyToken,
     OpenAIError,
     Reason,
     Reply,
+    ScoredToken,
     TextChoice,
+    TextLogprobs,
     Usage,
 )
-from handlers.protocols.routes import Route
-from handlers.types.request import MAX_MESSAGES, GeneratedToken, Request
+from handlers.types.request import MAX_MESSAGES, GeneratedToken, Request, TextToken
+
+# A token of a text, and the most likely ones in its place.
+Scored = tuple[TextToken, Sequence[TextToken]]
+
+
+def scored(tokens: Sequence[GeneratedToken]) -> list[Scored]:
+    """Return the tokens of a part of a stream."""
+    return [(token.as_json(), token.top_as_json()) for token in tokens]
+
+
+def scored_in(details: Mapping[str, Any]) -> list[Scored] | None:
+    """Return the tokens in the details of a result; None where they are not requested."""
+    if "tokens" not in details:
+        return None
+    return list(zip(details["tokens"], details.get("top_tokens", repeat(())), strict=False))
+
+
+def chat_logprobs(tokens: Sequence[Scored]) -> ChatLogprobs:
+    """Return `logprobs` of a choice of `chat/completions`."""
+    content: list[ScoredToken] = [
+        {**_entry(token), "top_logprobs": [_entry(each) for each in top]} for token, top in tokens
+    ]
+    return {"content": content, "refusal": None}
+
+
+def completion_logprobs(tokens: Sequence[Scored], offset: int) -> TextLogprobs:
+    """Return `logprobs` of a choice of `completions`.
+
+    Args:
+        tokens: the tokens.
+        offset: where their text begins in the text of the choice, in characters.
+    """
+    texts = [token["text"] for token, _ in tokens]
+    return {
+        "tokens": texts,
+        "token_logprobs": [token["logprob"] for token, _ in tokens],
+        "top_logprobs": [_by_text([*top, token]) for token, top in tokens],
+        "text_offset": list(accumulate(map(len, texts), initial=offset))[:-1],
+    }
+
+
+def _entry(token: TextToken) -> LikelyToken:
+    """Return a token with its bytes, which of a part of a character are not those of its text."""
+    raw = token.get("bytes") or list(token["text"].encode(errors="replace"))
+    return {"token": token["text"], "logprob": token["logprob"], "bytes": raw}
+
+
+def _by_text(tokens: Sequence[TextToken]) -> dict[str, float]:
+    """Return log probabilities by text; of tokens with the same text that of the first."""
+    return {token["text"]: token["logprob"] for token in reversed(tokens)}
+
 
 # The value of `truncate_prompt_tokens` for as many tokens as the model takes.
 WHOLE = -1
@@ -438,3 +501,24 @@ def _usage(choices: Sequence[Any]) -> Usage:
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
     }
+
+
+def tool_calls(result: Mapping[str, Any]) -> list[CallOfTool]:
+    """Return the tool calls of a result of the text-generation task, each with an id."""
+    return [
+        {"id": f"call_{uuid.uuid4().hex[:24]}", "type": call["type"], "function": call["function"]}
+        for call in result.get("tool_calls", ())
+    ]
+
+
+def call_parts(calls: Sequence[CallOfTool]) -> list[CallPart]:
+    """Return the parts of tool calls in a stream: of each its name, then its arguments."""
+    parts: list[CallPart] = []
+    for index, call in enumerate(calls):
+        function = call["function"]
+        named: FunctionPart = {"name": function["name"], "arguments": ""}
+        parts += [
+            {"index": index, "id": call["id"], "type": call["type"], "function": named},
+            {"index": index, "function": {"arguments": function["arguments"]}},
+        ]
+    return parts

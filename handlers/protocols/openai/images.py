@@ -24,12 +24,10 @@ from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
 from handlers.http.streams import SERVER_SENT_EVENTS, HttpStepStream, event
 from handlers.media.images import convert_png
-from handlers.protocols.base import ParsedRequest
-from handlers.protocols.keys import KeyTable, ignored, refused
+from handlers.protocols.base import KeyTable, ParsedRequest, Route, ignored, refused
 from handlers.protocols.openai.endpoint import Body, Call, Endpoint
 from handlers.protocols.openai.errors import error_body
 from handlers.protocols.openai.types import ImageEvent, ImageFormat, ImagesResponse, OpenAIError
-from handlers.protocols.routes import Route
 from handlers.types.request import Request
 
 EXTENSIONS = ("negative_prompt", "num_inference_steps", "guidance_scale", "seed")

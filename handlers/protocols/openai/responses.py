@@ -30,12 +30,18 @@ from handlers.errors import BadRequest, RequestError, Unprocessable
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
 from handlers.http.streams import SERVER_SENT_EVENTS, HttpTextStream, event
-from handlers.protocols.base import ParsedRequest, check_count
-from handlers.protocols.keys import Key, KeyTable, honoured, ignored, refused
-from handlers.protocols.openai.adapters import adapter_parameters, served_name
-from handlers.protocols.openai.bodies import Items, Sampling
-from handlers.protocols.openai.endpoint import Body, Call, Endpoint
-from handlers.protocols.openai.keys import BOOKKEEPING, SCHEDULING
+from handlers.protocols.base import (
+    Key,
+    KeyTable,
+    ParsedRequest,
+    Route,
+    check_count,
+    honoured,
+    ignored,
+    refused,
+)
+from handlers.protocols.openai.bodies import BOOKKEEPING, SCHEDULING, Items, Sampling
+from handlers.protocols.openai.endpoint import Body, Call, Endpoint, adapter_parameters, served_name
 from handlers.protocols.openai.types import (
     OpenAIError,
     OutputMessage,
@@ -45,7 +51,6 @@ from handlers.protocols.openai.types import (
     ResponseStatus,
     ResponseUsage,
 )
-from handlers.protocols.routes import Route
 from handlers.types.request import MAX_MESSAGES, GeneratedToken, Request
 from handlers.types.text_checks import json_type
 

@@ -13,17 +13,17 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from handlers.http.request import HttpRequest
-from handlers.protocols.openai import protocol
+from handlers.protocols import openai
+from handlers.protocols.openai.bodies import CHAT, COMPLETIONS
 from handlers.protocols.openai.embeddings import Embeddings
 from handlers.protocols.openai.generation import Chat, Completions
-from handlers.protocols.openai.keys import CHAT, COMPLETIONS
 
 GENERATION = {"messages": Chat.path(), "prompt": Completions.path()}
 SETTINGS = {*CHAT.keys, *COMPLETIONS.keys} - GENERATION.keys()
 OTHER_KEYS = {"inputs", "parameters"}
 
 
-class Protocol(protocol.Protocol):
+class Protocol(openai.Protocol):
     """Chats, prompts and texts to embed, answered as on OpenAI's paths."""
 
     body_keys = MappingProxyType({**dict.fromkeys(GENERATION, object), "input": object})

@@ -37,8 +37,7 @@ from handlers.compat.torchserve import (
     read_messages_in_blocks,
     send_parts,
 )
-from handlers.http.repeated_fields import distinct_names
-from handlers.http.request import HttpRequest
+from handlers.http.request import HttpRequest, distinct_names
 from tests.standins.workers import running_launcher, running_workers
 
 

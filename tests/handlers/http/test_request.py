@@ -7,8 +7,7 @@ import pytest
 
 from handlers.errors import BadRequest, RequestTooLarge
 from handlers.http.limits import MIN_VALUES, BodyLimits
-from handlers.http.repeated_fields import distinct_names
-from handlers.http.request import HttpRequest
+from handlers.http.request import HttpRequest, distinct_names
 from tests.sentences import Sentence, refused
 
 NESTED = 100_000

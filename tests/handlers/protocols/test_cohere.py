@@ -209,8 +209,8 @@ def test_one_wrong_text_is_named_in_the_error() -> None:
         ("v1/rerank", QUERY, "cohere"),
         ("rerank", QUERY, "cohere"),
         ("rerank", {"query": "a", "texts": ["b"]}, "text_embeddings_inference"),
-        ("v1/embeddings", {"input": "a"}, "openai.protocol"),
-        ("v2/models/m/infer", {"inputs": []}, "open_inference.protocol"),
+        ("v1/embeddings", {"input": "a"}, "openai"),
+        ("v2/models/m/infer", {"inputs": []}, "open_inference"),
         ("v1/models/m:predict", {"instances": ["a"]}, "kserve_v1"),
     ],
 )

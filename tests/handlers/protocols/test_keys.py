@@ -14,7 +14,7 @@ import pytest
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.protocols import text_generation_inference
-from handlers.protocols.keys import EMPTY, UNKNOWN_KEYS, KeyTable
+from handlers.protocols.base import EMPTY, UNKNOWN_KEYS, KeyTable
 from handlers.telemetry.meter import Meter
 from scripts.openapi import all_routes
 from tests import sounds

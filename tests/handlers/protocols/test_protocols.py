@@ -14,9 +14,8 @@ from handlers import protocols
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import BadRequest, RequestTooLarge
 from handlers.http.request import HttpRequest
-from handlers.protocols import sagemaker
+from handlers.protocols import open_inference, sagemaker
 from handlers.protocols.base import BaseProtocol, ParsedRequest
-from handlers.protocols.open_inference import protocol as open_inference
 from handlers.protocols.open_inference import tensors
 from handlers.protocols.openai import endpoint
 from handlers.types.model_info import Limits, ModelInfo
@@ -145,7 +144,7 @@ def test_every_protocol_in_the_folder_is_in_the_order_once() -> None:
     folder = Path(protocols.__file__).parent
     sources = {path: path.read_text(encoding="utf-8") for path in folder.rglob("*.py")}
     found = [
-        ".".join(path.relative_to(folder).with_suffix("").parts).removesuffix(".protocol")
+        ".".join(path.relative_to(folder).with_suffix("").parts).removesuffix(".__init__")
         for path, source in sources.items()
         if "\nclass Protocol(" in source
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import BaseModel
 
-from handlers.protocols.routes import Route
+from handlers.protocols.base import Route
 from scripts.openapi import all_routes
 
 

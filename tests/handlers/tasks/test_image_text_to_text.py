@@ -12,8 +12,7 @@ import pytest
 from transformers import AutoModelForImageTextToText, pipeline
 
 from handlers.errors import WrongCheckpoint
-from handlers.http.repeated_fields import distinct_names
-from handlers.http.request import HttpRequest
+from handlers.http.request import HttpRequest, distinct_names
 from handlers.http.response import HttpResponse
 from handlers.telemetry.meter import Meter
 from handlers.types.request import Request

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from handlers.http.repeated_fields import distinct_names
-from handlers.http.request import HttpRequest
+from handlers.http.request import HttpRequest, distinct_names
 from handlers.protocols.openai.audio import Part, subtitles
 from handlers.telemetry.meter import Meter
 from tests import sounds

@@ -11,7 +11,7 @@ import pytest
 
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
-from handlers.protocols.openai.keys import CHAT as CHAT_KEYS
+from handlers.protocols.openai.bodies import CHAT as CHAT_KEYS
 from handlers.telemetry.meter import Meter
 from tests.handlers.generation.test_chat import CHAT, PROMPT, TEMPLATE
 from tests.sentences import Sentence

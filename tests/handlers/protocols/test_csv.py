@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from handlers.errors import BadRequest
-from handlers.http.csv import read_csv, write_csv
+from handlers.protocols.result_formats import write_csv
+from handlers.protocols.sagemaker import read_csv
 
 LONG = "word " * 40_000
 
