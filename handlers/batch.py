@@ -13,8 +13,8 @@ from handlers.batching.chunks import chunk_by_cost, text_size
 from handlers.batching.rows import Outputs, RowOutcome, check_numbers
 from handlers.errors import (
     BadRequest,
+    DeadlineExceeded,
     NotFinite,
-    OutOfTime,
     RequestError,
     RequestTooLarge,
     Unprocessable,
@@ -259,7 +259,7 @@ class Steps(ABC):
                 found.append(outcome)
             elif error is None:
                 error = outcome
-        if isinstance(error, OutOfTime):
+        if isinstance(error, DeadlineExceeded):
             count, cost, unit = len(state.rows), state.cost(), self._task.cost_unit
             return self._out_of_time(f"{count:,} rows with {cost:,} {unit} were computed")
         if error is None:
@@ -267,11 +267,11 @@ class Steps(ABC):
             error = attempt(check_numbers, found)
         return error
 
-    def _out_of_time(self, what: str) -> OutOfTime:
+    def _out_of_time(self, what: str) -> DeadlineExceeded:
         fewer = self._task.smaller_requests
         if self._task.generates:
             fewer += ", or a smaller max_new_tokens"
-        return OutOfTime(
+        return DeadlineExceeded(
             f"The time limit of the batch, {self._deadline.seconds:g} s ({self._limit_name}),"
             f" passed before this request's {what}; send it again, or send {fewer}."
         )
@@ -301,7 +301,7 @@ class PredictionSteps(Steps):
         """Make the result of the outputs, which may be gigabytes and are dropped.
 
         Raises:
-            OutOfTime: no time is left.
+            DeadlineExceeded: no time is left.
         """
         overrun = self._deadline.overrun
         if overrun > self._allowed_overrun or overrun == math.inf:

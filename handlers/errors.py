@@ -13,7 +13,7 @@ KitError
     │   ├── UnsupportedByBackend  422  not supported by the engine of its texts, but by `generate`
     │   └── NotFinite        422  the outputs of the model have NaN or infinity
     ├── Overloaded           503  temporarily not available
-    │   ├── OutOfTime        503  the time limit of the batch passed
+    │   ├── DeadlineExceeded 503  the time limit of the batch passed
     │   └── DeviceFailed     503  the accelerator failed, and the worker starts again
     │       ├── EngineFailed 503  the engine of texts failed, and the worker starts again
     │       └── WorkerHangs  503  the batch does not end, and the worker starts again
@@ -182,7 +182,7 @@ class Overloaded(RequestError):
     headers = {"Retry-After": "1"}
 
 
-class OutOfTime(Overloaded):
+class DeadlineExceeded(Overloaded):
     """The time limit of the batch passed before the request was computed."""
 
     def __init__(

@@ -163,7 +163,7 @@ class Model(ABC):
         """Call a function that runs the model, while nothing else runs it.
 
         Raises:
-            OutOfTime: others run it until the deadline.
+            DeadlineExceeded: others run it until the deadline.
         """
         return function()
 

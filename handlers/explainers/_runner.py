@@ -11,6 +11,7 @@ from handlers import explainers
 from handlers.batching.memory import memory_errors
 from handlers.config.quoting import enumerate_names
 from handlers.errors import (
+    DeadlineExceeded,
     DeviceFailed,
     NotFinite,
     OutOfMemory,
@@ -21,7 +22,7 @@ from handlers.errors import (
 from handlers.explainers._attribution import Attribution
 from handlers.explainers._time_shares import TimeShares, weights_of
 from handlers.explainers.base import AnyTarget, BaseExplainer, ExplainedModel
-from handlers.process.deadline import Deadline, DeadlineExceeded
+from handlers.process.deadline import Deadline
 from handlers.types.parameters import ExplanationParameters
 from handlers.types.request import RequestState
 

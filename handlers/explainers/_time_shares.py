@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from handlers.errors import OutOfTime, RequestError, Unprocessable
+from handlers.errors import DeadlineExceeded, RequestError, Unprocessable
 from handlers.process.deadline import Deadline
 
 
@@ -56,7 +56,7 @@ class TimeShares:
             return Unprocessable(
                 f"{method} did not finish within explain_timeout, {seconds:g} s; {self._cheaper}."
             )
-        return OutOfTime(
+        return DeadlineExceeded(
             f"{method} did not finish within {share.seconds:.3g} s, its share of explain_timeout,"
             f" {seconds:g} s for the whole batch; send it again, {self._cheaper}."
         )

@@ -19,7 +19,7 @@ import torch
 from transformers import GenerationConfig
 
 from handlers.batching.rows import RowOutcome
-from handlers.errors import InternalError, OutOfTime, RequestError, attempt, log_bug
+from handlers.errors import DeadlineExceeded, InternalError, RequestError, attempt, log_bug
 from handlers.generation.backends.base import as_too_large, check_load
 from handlers.generation.generator import Generator, Prompt
 from handlers.model import Model
@@ -84,7 +84,7 @@ class BatchScheduler(Model):
         future = self._queue.call(function)
         _wait([future], deadline)
         if future.cancelled():
-            raise OutOfTime
+            raise DeadlineExceeded
         # A function that has begun ends by itself at its deadline.
         return future.result()
 
@@ -302,4 +302,4 @@ def _outcome(future: Future[RowOutcome]) -> RowOutcome:
     try:
         return future.result()
     except CancelledError:
-        return OutOfTime()
+        return DeadlineExceeded()

@@ -26,7 +26,14 @@ from handlers.batching.padding import Batch, Padding, group_by_length, pad
 from handlers.batching.rows import Row, RowOutcome
 from handlers.batching.shapes import stack
 from handlers.batching.tokenization import Window
-from handlers.errors import NotFinite, OutOfTime, RequestError, Unprocessable, attempt, attempt_all
+from handlers.errors import (
+    DeadlineExceeded,
+    NotFinite,
+    RequestError,
+    Unprocessable,
+    attempt,
+    attempt_all,
+)
 from handlers.generation.decoding import IncrementalDecoder, decoders_of
 from handlers.generation.grammar import (
     CompiledGrammar,
@@ -397,7 +404,7 @@ class Generator:
 
     def _generate_in_time(self, prompts: Sequence[Prompt]) -> Sequence[RowOutcome]:
         if agree(self.deadline.passed):
-            return [OutOfTime() for _ in prompts]
+            return [DeadlineExceeded() for _ in prompts]
         if prompts[0].parameters.prompt_lookup_num_tokens and not self.model.looks_up_prompts:
             sentence = "prompt_lookup_num_tokens cannot be done by this model; leave it out."
             return [Unprocessable(sentence) for _ in prompts]
@@ -588,7 +595,7 @@ class _Outcomes:
         unfinished = any(text.finish_reason is None for text in texts)
         beams = self.prompts[number].parameters.num_beams > 1
         if self.deadline.reached and (unfinished or beams):
-            return OutOfTime()
+            return DeadlineExceeded()
         lengths = [text.tokens - (text.finish_reason == "eos_token") for text in texts]
         sequences = [
             np.array(ids[:length], dtype=np.int64)

@@ -11,7 +11,7 @@ from typing import Any
 
 from PIL import Image
 
-from handlers.errors import OutOfTime, Unprocessable
+from handlers.errors import DeadlineExceeded, Unprocessable
 
 PACKAGE, PROGRAM = "pytesseract", "tesseract"
 SECONDS = 30
@@ -36,7 +36,7 @@ def read_words(image: Image.Image, language: str | None) -> WordBoxes:
 
     Raises:
         Unprocessable: Tesseract is not installed, lacks the language, or finds no words.
-        OutOfTime: it takes too long.
+        DeadlineExceeded: it takes too long.
     """
     if find_spec(PACKAGE) is None or shutil.which(PROGRAM) is None:
         raise Unprocessable(
@@ -54,7 +54,7 @@ def read_words(image: Image.Image, language: str | None) -> WordBoxes:
             " installed on the server."
         ) from None
     except RuntimeError:  # pytesseract has no class of its own for a timeout.
-        raise OutOfTime from None
+        raise DeadlineExceeded from None
     return _normalized(found, image.width, image.height)
 
 

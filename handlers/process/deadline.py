@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from torch import distributed
 
-from handlers.errors import OutOfTime
+from handlers.errors import DeadlineExceeded
 from handlers.process.ranks import agree
 
 # How long a thread waits for others before it looks whether to go on waiting, in seconds.
@@ -18,10 +18,6 @@ PATIENCE = 0.25
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
-
-
-class DeadlineExceeded(Exception):
-    """The time limit has passed."""
 
 
 @dataclass(frozen=True)
@@ -145,14 +141,13 @@ NO_DEADLINE = Deadline()
 def before(
     deadline: Deadline, function: Callable[[Argument], Result]
 ) -> Callable[[Argument], Result]:
-    """Return a function that raises :class:`OutOfTime` once the deadline has passed.
+    """Return a function that raises :class:`DeadlineExceeded` once the deadline has passed.
 
     Every process has to call it equally often.
     """
 
     def call_in_time(argument: Argument) -> Result:
-        if deadline.passed_together():
-            raise OutOfTime
+        deadline.check_together()
         return function(argument)
 
     return call_in_time

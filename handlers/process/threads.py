@@ -16,7 +16,7 @@ import torch
 
 from handlers.compat.torchserve import count_workers
 from handlers.config.torchserve_section import Torchrun
-from handlers.errors import OutOfTime, Overloaded, copied
+from handlers.errors import DeadlineExceeded, Overloaded, copied
 from handlers.process import ranks
 from handlers.process.deadline import NO_DEADLINE, Deadline
 from handlers.process.resources import available_cores
@@ -200,7 +200,7 @@ class LazyLoad(Generic[Loaded_co]):
             deadline: how long to wait; loading goes on after it.
 
         Raises:
-            OutOfTime: the deadline has passed before.
+            DeadlineExceeded: the deadline has passed before.
             NoThread: the process cannot have a further thread to load it in.
         """
         future = self._started()
@@ -208,7 +208,7 @@ class LazyLoad(Generic[Loaded_co]):
             wait([future], LOAD_PATIENCE)
         # Where processes share a model, the others wait on if the first has it.
         if not ranks.agree(future.done()):
-            raise OutOfTime
+            raise DeadlineExceeded
         if error := future.exception():
             raise copied(error)
         return future.result()

@@ -12,7 +12,7 @@ from transformers import GenerationConfig, PreTrainedTokenizerBase, StoppingCrit
 from handlers.batching.padding import Batch
 from handlers.batching.rows import Outputs
 from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.errors import OutOfTime
+from handlers.errors import DeadlineExceeded
 from handlers.generation.checkpoint_defaults import check_beams, with_checked_defaults
 from handlers.generation.decoding import AS_GENERATED
 from handlers.generation.stopping import DeadlineCriterion
@@ -59,8 +59,8 @@ def generate_answers(
 ) -> Callable[[Batch], Mapping[str, torch.Tensor]]:
     """Return a function from a batch to the token ids of its answers, under `sequences`.
 
-    It raises :class:`OutOfTime` once the deadline has passed. A decoder's prompt and its answer
-    have `max_tokens` at most.
+    It raises :class:`DeadlineExceeded` once the deadline has passed. A decoder's prompt and its
+    answer have `max_tokens` at most.
     """
 
     def generate(batch: Batch) -> Mapping[str, torch.Tensor]:
@@ -68,7 +68,7 @@ def generate_answers(
         own = _within(config, batch, max_tokens)
         ids = model.generate(batch, own, stopping_criteria=StoppingCriteriaList([criterion]))
         if criterion.reached:
-            raise OutOfTime
+            raise DeadlineExceeded
         return {SEQUENCES: ids}
 
     return generate

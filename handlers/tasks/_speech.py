@@ -29,7 +29,13 @@ from handlers.compat.transformers import (
     word_offsets,
 )
 from handlers.config.quoting import quote
-from handlers.errors import BadRequest, OutOfTime, TextTooLong, Unprocessable, WrongCheckpoint
+from handlers.errors import (
+    BadRequest,
+    DeadlineExceeded,
+    TextTooLong,
+    Unprocessable,
+    WrongCheckpoint,
+)
 from handlers.generation.checkpoint_defaults import with_checked_defaults
 from handlers.generation.stopping import DeadlineCriterion
 from handlers.model import Model
@@ -284,7 +290,7 @@ class WhisperRecognizer(Recognizer):
                 **options,
             )
         if criterion.reached:
-            raise OutOfTime
+            raise DeadlineExceeded
         kept = {"language": languages.tokens}
         if not isinstance(found, Mapping):
             return {"tokens": found, **kept}

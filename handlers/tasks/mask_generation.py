@@ -29,7 +29,13 @@ from handlers.batching.shapes import run_by_shape
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
-from handlers.errors import OutOfTime, RequestError, RequestTooLarge, WrongCheckpoint, attempt
+from handlers.errors import (
+    DeadlineExceeded,
+    RequestError,
+    RequestTooLarge,
+    WrongCheckpoint,
+    attempt,
+)
 from handlers.media.images import png_in_base64
 from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, Deadline, before
@@ -251,10 +257,10 @@ class Task(ImageTask):
                         kept += mask.bits.nbytes
                         _check_masks(kept, MAX_KEPT_BYTES, "bytes")
                         found.append(mask)
-                except OutOfTime:
+                except DeadlineExceeded:
                     is_late = True
                 if agree(is_late):
-                    raise OutOfTime
+                    raise DeadlineExceeded
         return {"masks": found}
 
     def _good_masks(
@@ -263,7 +269,7 @@ class Task(ImageTask):
         """Yield the masks of some points that are good enough, in parts that fit in memory.
 
         Raises:
-            OutOfTime: the deadline passes before the last part.
+            DeadlineExceeded: the deadline passes before the last part.
         """
         parameters = row.parameters
         scores = outputs["iou_scores"].float().cpu().flatten()
@@ -274,7 +280,7 @@ class Task(ImageTask):
         step = max(1, PART_VALUES // max(row.height * row.width, self._padded_pixels))
         for first in range(0, len(scores), step):
             if deadline.passed:
-                raise OutOfTime
+                raise DeadlineExceeded
             (resized,) = self._resize(
                 [logits[first : first + step, None]],
                 [(row.height, row.width)],

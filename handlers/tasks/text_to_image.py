@@ -31,7 +31,7 @@ from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import (
     BadRequest,
-    OutOfTime,
+    DeadlineExceeded,
     RequestTooLarge,
     Unprocessable,
     WrongConfig,
@@ -351,17 +351,17 @@ def _draw(model: ImageModel, deadline: Deadline, meter: Meter, row: ImageCallRow
     """Return the outputs of one row.
 
     Raises:
-        OutOfTime: the deadline passes before its last step.
+        DeadlineExceeded: the deadline passes before its last step.
     """
 
     def on_step(step: int, steps: int) -> None:
         if row.progress is not None:
             row.progress.emit(row.number * steps + step, row.count * steps)
         if step < steps and agree(deadline.passed):
-            raise OutOfTime
+            raise DeadlineExceeded
 
     if agree(deadline.passed):
-        raise OutOfTime
+        raise DeadlineExceeded
     made = model.draw(row.call, on_step)
     meter.count(forwards=1)
     return {"image": made.pixels, "flagged": made.flagged}

@@ -31,7 +31,7 @@ from handlers.config.model_config import ModelConfig
 from handlers.config.quoting import enumerate_names, quote
 from handlers.errors import (
     BadRequest,
-    OutOfTime,
+    DeadlineExceeded,
     RequestError,
     TextTooLong,
     Unprocessable,
@@ -272,7 +272,7 @@ class Task(BaseTask[SpeechQuery, SpeechRow]):
         self, model: SpeechModel, deadline: Deadline, meter: Meter, row: SpeechRow
     ) -> Outputs:
         if agree(deadline.passed):
-            raise OutOfTime
+            raise DeadlineExceeded
         waveform = model.speak(row.call)
         meter.count(forwards=1)
         return {"waveform": waveform}

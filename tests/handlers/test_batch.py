@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from handlers.errors import OutOfTime, RequestError, RequestTooLarge
+from handlers.errors import DeadlineExceeded, RequestError, RequestTooLarge
 from handlers.process.deadline import Deadline
 from handlers.types.request import Request
 from tests.clock import Clock
@@ -67,7 +67,7 @@ def test_requests_beside_a_giant_one_are_answered_and_it_is_out_of_time(
     first, *rest, last = engine.predict(requests, None, Deadline(20, clock), owners)
     assert [first, last] == expected
     assert 20 <= clock.now <= 22
-    late = [each for each in rest if isinstance(each, OutOfTime)]
+    late = [each for each in rest if isinstance(each, DeadlineExceeded)]
     assert late
     assert "The time limit of the batch, 20 s (predict_timeout), passed" in str(late[-1])
     assert "send fewer or shorter texts" in str(late[-1])
@@ -83,7 +83,7 @@ def test_one_text_of_too_many_windows_is_out_of_time_and_its_neighbours_are_not(
     clock.now = 0
     first, late, last = engine.predict([small, giant, small], None, Deadline(9, clock))
     assert [first, last] == expected
-    assert isinstance(late, OutOfTime)
+    assert isinstance(late, DeadlineExceeded)
     assert " rows with " in str(late)
 
 
@@ -103,8 +103,8 @@ def test_texts_are_not_encoded_after_the_deadline(
     requests = [Request(TEXT)] * 2 + [Request(TEXT * 40, alone=False)] * 20
     owners = [0, 1, *[2] * 20]
     outcomes = engine.predict(requests, None, Deadline(5, clock), owners)
-    assert not any(isinstance(each, OutOfTime) for each in outcomes[:2])
-    assert all(isinstance(each, OutOfTime) for each in outcomes[-10:])
+    assert not any(isinstance(each, DeadlineExceeded) for each in outcomes[:2])
+    assert all(isinstance(each, DeadlineExceeded) for each in outcomes[-10:])
     assert sum(encoded) < 10
     assert clock.now <= 5
 
@@ -254,6 +254,6 @@ def test_files_that_take_long_are_out_of_time(
 
     monkeypatch.setattr(model.engine.task, slow, timed)
     outcomes = model.engine.predict([one] * 40, None, Deadline(20, clock), [0] * 40)
-    late = [each for each in outcomes if isinstance(each, OutOfTime)]
+    late = [each for each in outcomes if isinstance(each, DeadlineExceeded)]
     assert len(late) == 40 - answered
     assert not differences(outcomes[:answered], [expected] * answered, 1e-4)

@@ -13,7 +13,7 @@ from handlers.batching.rows import Outputs, Row
 from handlers.checkpoints.checkpoint import read_checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.engine import HEALTH_CHECKS, Engine
-from handlers.errors import BadRequest, InternalError, OutOfTime, WrongConfig
+from handlers.errors import BadRequest, DeadlineExceeded, InternalError, WrongConfig
 from handlers.model import Model
 from handlers.process.threads import SeveralThreads
 from handlers.tasks._text import TextTask
@@ -188,7 +188,7 @@ class LoadedForExplanations(Summing):
         raise AssertionError("this would load the other model, whatever the deadline is")
 
     def run_exclusively(self, function: Callable[[], Any], deadline: Any = None) -> Any:
-        raise OutOfTime
+        raise DeadlineExceeded
 
 
 def test_what_explanations_need_is_loaded_within_their_time_limit(checkpoint: Checkpoints) -> None:
@@ -196,4 +196,4 @@ def test_what_explanations_need_is_loaded_within_their_time_limit(checkpoint: Ch
     parts = read_checkpoint(checkpoint("sequence_classification"), settings)
     engine = Engine(Doubling(parts, settings), LoadedForExplanations())
     (outcome,) = engine.explain([Request(4)])
-    assert isinstance(outcome, OutOfTime)
+    assert isinstance(outcome, DeadlineExceeded)

@@ -4,9 +4,9 @@ import pytest
 
 from handlers.errors import (
     BadRequest,
+    DeadlineExceeded,
     EngineFailed,
     InternalError,
-    OutOfTime,
     WrongConfig,
     copied,
     summarize,
@@ -17,7 +17,7 @@ from handlers.errors import (
     "error",
     [
         BadRequest("wrong"),
-        OutOfTime(),
+        DeadlineExceeded(),
         EngineFailed(),
         InternalError(ValueError("a secret")),
         WrongConfig("handler.mode", "is wrong", "correct it"),

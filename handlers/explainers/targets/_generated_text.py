@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 
 from handlers import explainers
 from handlers.batching.tokenization import tokenize
-from handlers.errors import BadRequest, RequestError, TextTooLong, attempt
+from handlers.errors import BadRequest, DeadlineExceeded, RequestError, TextTooLong, attempt
 from handlers.explainers._attribution import Attribution, AttributionTarget
 from handlers.explainers._generation_attribution import GenerationAttribution, Values
 from handlers.explainers._page import View, target_view, text_view
@@ -24,7 +24,7 @@ from handlers.explainers.targets._text import (
     explanation_fields,
     normalized,
 )
-from handlers.process.deadline import Deadline, DeadlineExceeded
+from handlers.process.deadline import Deadline
 from handlers.tasks.text_generation import GenerationTask
 from handlers.types.request import RequestState
 from handlers.types.text_checks import check_text

@@ -16,7 +16,7 @@ import numpy as np
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 from handlers.batching.rows import RowOutcome
-from handlers.errors import OutOfTime, Overloaded, RequestError, RequestTooLarge, attempt
+from handlers.errors import DeadlineExceeded, Overloaded, RequestError, RequestTooLarge, attempt
 from handlers.generation.decoding import IncrementalDecoder, decoders_of
 from handlers.generation.generator import Generator, Prompt
 from handlers.generation.logits_processors import MIN_LOGPROB, TokenScores
@@ -205,7 +205,7 @@ class RunningSequence:
         """End the text, if it has not ended, for lack of time; nothing of it is sent any more."""
         with self._lock:
             if not self.finished:
-                self.error, self.finished = OutOfTime(), True
+                self.error, self.finished = DeadlineExceeded(), True
                 self._end()
 
     def texts(self) -> list[GenerationState]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from handlers.batching.padding import Padding, Side, group_by_length, pad, run
 from handlers.batching.rows import Row, require_outputs
-from handlers.errors import OutOfTime
+from handlers.errors import DeadlineExceeded
 from handlers.telemetry.meter import Meter
 
 LENGTHS = st.lists(st.integers(1, 50), max_size=40)
@@ -94,7 +94,7 @@ def test_outputs_of_half_precision_come_back_as_numpy() -> None:
 def test_an_error_of_a_forward_pass_stays_with_its_rows() -> None:
     def refuse_long_rows(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         if batch["input_ids"].shape[1] > 2:
-            raise OutOfTime
+            raise DeadlineExceeded
         return {"logits": batch["input_ids"]}
 
     long, short = run(
@@ -105,7 +105,7 @@ def test_an_error_of_a_forward_pass_stays_with_its_rows() -> None:
         per_token=("logits",),
         meter=Meter(),
     )
-    assert isinstance(long, OutOfTime)
+    assert isinstance(long, DeadlineExceeded)
     assert require_outputs([short])
 
 

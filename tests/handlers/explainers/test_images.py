@@ -20,7 +20,7 @@ from demo_models.synthetic_images import as_base64
 from handlers import formats
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
-from handlers.errors import BadRequest, OutOfTime, Unprocessable
+from handlers.errors import BadRequest, DeadlineExceeded, Unprocessable
 from handlers.explainers import get, methods_for, targets
 from handlers.explainers._heat_map import PixelScale, heat_map, picture
 from handlers.explainers._patches import Patches, PixelBatch
@@ -417,7 +417,7 @@ def test_an_expensive_explanation_does_not_take_the_time_of_cheap_ones(
     expensive = Request(IMAGES[0], {"method": "shapley_value_sampling"})
     cheap = Request(IMAGES[1], {"method": "input_x_gradient"})
     first, second = engine.explain([expensive, cheap], deadline=Deadline(1000, clock))
-    assert isinstance(first, OutOfTime)
+    assert isinstance(first, DeadlineExceeded)
     assert isinstance(second, dict)
     (alone,) = engine.explain([expensive], deadline=Deadline(1000, clock))
     assert isinstance(alone, Unprocessable)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from handlers.errors import OutOfTime, Unprocessable
+from handlers.errors import DeadlineExceeded, Unprocessable
 from handlers.explainers._time_shares import TimeShares, weights_of
 from handlers.explainers.base import AttributionBatch
 from handlers.explainers.layer_integrated_gradients import Explainer
@@ -54,7 +54,7 @@ def test_an_expensive_request_does_not_take_the_time_of_cheap_ones(slow: Any, mo
     parameters = {"max_new_tokens": 2} if mode == "text_generation" else {}
     cheap, many = ({**settings, **parameters} for settings in (CHEAP, MANY))
     expensive, *others = slow(mode)(Request(TEXT, many), Request(TEXT, cheap), Request(TEXT, cheap))
-    assert isinstance(expensive, OutOfTime)
+    assert isinstance(expensive, DeadlineExceeded)
     assert str(expensive) == Sentence("kernel_shap", "explain_timeout", 60, "n_steps")
     assert all(isinstance(each, dict) for each in others)
 
@@ -68,7 +68,7 @@ def test_a_request_of_many_items_has_the_same_time_as_one_of_one_item(slow: Any,
     explain = slow(mode, max_batch_tokens=16)
     *many, single = explain(*[item] * 20, last, owners=[0] * 20 + [1])
     assert isinstance(single, dict), single
-    assert sum(isinstance(each, OutOfTime) for each in many) >= 10
+    assert sum(isinstance(each, DeadlineExceeded) for each in many) >= 10
 
 
 def test_a_request_that_is_too_expensive_for_the_whole_time_is_not_possible(slow: Any) -> None:
@@ -92,7 +92,7 @@ def test_requests_that_share_passes_run_alone_when_one_takes_too_long(
     given = {"n_steps": 2, "granularity": "word"}
     requests = [Request(f"the film was {word}", given) for word in ("slow", "fine", "dull")]
     first, *others = slow("sequence_classification")(*requests)
-    assert isinstance(first, OutOfTime)
+    assert isinstance(first, DeadlineExceeded)
     assert all(isinstance(each, dict) for each in others)
 
 

@@ -14,7 +14,13 @@ import pytest
 from handlers import formats
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
-from handlers.errors import OutOfTime, Overloaded, RequestTooLarge, Unprocessable, WrongConfig
+from handlers.errors import (
+    DeadlineExceeded,
+    Overloaded,
+    RequestTooLarge,
+    Unprocessable,
+    WrongConfig,
+)
 from handlers.generation.batch_scheduler import BatchScheduler
 from handlers.generation.generator import Generator
 from handlers.process.deadline import Deadline
@@ -109,7 +115,7 @@ def test_a_text_that_nobody_waits_for_ends(engine: Engine, reference: Engine) ->
         returned.wait(LONG)
 
     request = Request("Once upon", {"max_new_tokens": 100}, stream=TextStream(hang_up))
-    assert isinstance(predict(engine, request, deadline), OutOfTime)
+    assert isinstance(predict(engine, request, deadline), DeadlineExceeded)
     returned.set()
     other = Request("Once upon", {"max_new_tokens": 5})
     assert predict(engine, other) == predict(reference, other)
@@ -121,7 +127,7 @@ def test_a_waiting_text_that_nobody_waits_for_does_not_run(engine: Engine) -> No
     parts: list[str] = []
     request = Request("Once", {}, stream=stream_into(parts))
     with held(engine):
-        assert isinstance(predict(engine, request, Deadline(0.0)), OutOfTime)
+        assert isinstance(predict(engine, request, Deadline(0.0)), DeadlineExceeded)
     assert predict(engine, Request("Once", {"max_new_tokens": 2}))
     assert not parts
 
@@ -180,7 +186,7 @@ def test_an_explanation_waits_for_the_running_batch(engine: Engine, reference: E
 
 def test_what_waits_for_the_running_batch_until_its_deadline_is_not_called(engine: Engine) -> None:
     calls: list[str] = []
-    with held(engine), pytest.raises(OutOfTime):
+    with held(engine), pytest.raises(DeadlineExceeded):
         engine.model.run_exclusively(lambda: calls.append("late"), Deadline(0.01))
     engine.model.run_exclusively(lambda: calls.append("free"), Deadline())
     assert calls == ["free"]

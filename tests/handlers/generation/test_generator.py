@@ -14,7 +14,7 @@ from transformers import GenerationConfig
 
 from handlers.batching.padding import Padding
 from handlers.batching.rows import RowOutcome, require_outputs
-from handlers.errors import InternalError, OutOfTime
+from handlers.errors import DeadlineExceeded, InternalError
 from handlers.generation.generator import Generator, Prompt
 from handlers.generation.parameters import GenerationParameters
 from handlers.model import ForwardOnlyModel
@@ -174,21 +174,21 @@ def test_a_deadline_leaves_the_texts_that_are_finished(tiny_gpt2: Served) -> Non
     finished, slow = run(tiny_gpt2, DeadlineOfQuestions(6), short, long)  # asked once before
     assert isinstance(finished, dict) and isinstance(alone, dict)
     assert finished["texts"] == alone["texts"]
-    assert isinstance(slow, OutOfTime)
+    assert isinstance(slow, DeadlineExceeded)
     assert parts  # so that its stream ends with an error
 
 
 def test_a_deadline_ends_beams_that_might_become_better(tiny_gpt2: Served) -> None:
     beams = Request("Ada", {"num_beams": 2, "max_new_tokens": 20, "min_new_tokens": 9})
     (outcome,) = run(tiny_gpt2, DeadlineOfQuestions(6), beams)
-    assert isinstance(outcome, OutOfTime)
+    assert isinstance(outcome, DeadlineExceeded)
 
 
 def test_what_the_deadline_leaves_no_time_for_does_not_begin(tiny_gpt2: Served) -> None:
     apart = [Request("Ada", {"no_repeat_ngram_size": size}) for size in range(30, 33)]
     first, *others = run(tiny_gpt2, DeadlineOfQuestions(52), *apart)
     assert isinstance(first, dict)
-    assert all(isinstance(each, OutOfTime) for each in others)
+    assert all(isinstance(each, DeadlineExceeded) for each in others)
 
 
 def test_the_batch_with_the_fewest_tokens_runs_first(tiny_gpt2: Served) -> None:
@@ -198,7 +198,7 @@ def test_the_batch_with_the_fewest_tokens_runs_first(tiny_gpt2: Served) -> None:
     large, small = run(
         tiny_gpt2, DeadlineOfQuestions(9), Request("Ada", many), Request("Once upon a time", few)
     )
-    assert isinstance(large, OutOfTime) and isinstance(small, dict)
+    assert isinstance(large, DeadlineExceeded) and isinstance(small, dict)
 
 
 def test_a_prompt_that_fails_costs_no_other_its_text(

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from handlers.errors import OutOfTime
-from handlers.process.deadline import NO_DEADLINE, Deadline, DeadlineExceeded, before
+from handlers.errors import DeadlineExceeded
+from handlers.process.deadline import NO_DEADLINE, Deadline, before
 from tests.clock import Clock
 
 
@@ -91,7 +91,7 @@ def test_a_function_is_called_until_the_deadline() -> None:
     count = before(Deadline(10, clock), len)
     assert count("four") == 4
     clock.now = 11
-    with pytest.raises(OutOfTime):
+    with pytest.raises(DeadlineExceeded):
         count("four")
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from handlers.errors import OutOfTime
-from handlers.process.deadline import Deadline, DeadlineExceeded, before
+from handlers.errors import DeadlineExceeded
+from handlers.process.deadline import Deadline, before
 from handlers.process.ranks import agree
 from handlers.process.threads import LazyLoad
 from handlers.telemetry.meter import Meter
@@ -49,12 +49,14 @@ def test_each_rank_has_the_decision_of_the_first(
         for call in (deadline.check_together, lambda: before(deadline, len)("four")):
             try:
                 found.append(call())
-            except (DeadlineExceeded, OutOfTime) as error:
+            except DeadlineExceeded as error:
                 found.append(type(error))
         return found
 
     first, second = on_ranks(monkeypatch, run)[0]
-    expected: list[Any] = [True, DeadlineExceeded, OutOfTime] if late == 0 else [False, None, 4]
+    expected: list[Any] = (
+        [True, DeadlineExceeded, DeadlineExceeded] if late == 0 else [False, None, 4]
+    )
     assert first == second == expected
 
 
@@ -88,7 +90,7 @@ def test_what_one_rank_has_loaded_in_time_the_others_wait_for(
             lazy._started().result()
         try:
             return lazy.get(deadline_of(rank, late=int(first)))
-        except OutOfTime as error:
+        except DeadlineExceeded as error:
             return type(error)
         finally:
             waits.set()
@@ -99,5 +101,5 @@ def test_what_one_rank_has_loaded_in_time_the_others_wait_for(
 
     threading.Thread(target=release).start()
     found, group = on_ranks(monkeypatch, run)
-    assert found == (["loaded", "True"] if first else [OutOfTime] * 2)
+    assert found == (["loaded", "True"] if first else [DeadlineExceeded] * 2)
     assert group.operations == 1

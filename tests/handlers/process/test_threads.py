@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from handlers.config.torchserve_section import Torchrun
-from handlers.errors import OutOfTime, Overloaded, WrongConfig
+from handlers.errors import DeadlineExceeded, Overloaded, WrongConfig
 from handlers.process import threads
 from handlers.process.deadline import Deadline
 from handlers.process.threads import RETRY_SECONDS, LazyLoad, Paced
@@ -46,7 +46,7 @@ def test_it_is_loaded_once_for_all_who_need_it_at_the_same_time() -> None:
 def test_who_is_out_of_time_leaves_the_load_to_the_others() -> None:
     may_end = threading.Event()
     lazy = LazyLoad(lambda: may_end.wait(60))
-    with pytest.raises(OutOfTime):
+    with pytest.raises(DeadlineExceeded):
         lazy.get(Deadline(0.0))
     may_end.set()
     assert lazy.get() is True

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from handlers.errors import BadRequest, InternalError, OutOfMemory, OutOfTime, RequestError
+from handlers.errors import BadRequest, DeadlineExceeded, InternalError, OutOfMemory, RequestError
 from handlers.generation.parameters import NAMES
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
@@ -222,7 +222,7 @@ def test_an_error_has_the_keys_that_the_clients_of_text_generation_inference_rea
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (OutOfTime(), "overloaded"),
+        (DeadlineExceeded(), "overloaded"),
         (OutOfMemory(), "generation"),
         (InternalError(KeyError()), "generation"),
     ],

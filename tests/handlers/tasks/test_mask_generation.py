@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from handlers.errors import OutOfTime, RequestTooLarge
+from handlers.errors import DeadlineExceeded, RequestTooLarge
 from handlers.process.deadline import Deadline
 from handlers.tasks import mask_generation
 from handlers.tasks.mask_generation import MaskGenerationParameters, crops, distinct
@@ -75,7 +75,7 @@ def test_masks_of_a_large_image_are_not_computed_after_the_deadline(
     monkeypatch.setattr(task, "_resize", timed)
     monkeypatch.setattr(mask_generation, "PART_VALUES", 1)
     (outcome,) = model.engine.predict([Request(TEXTS[0], FEW)], None, Deadline(4, clock))
-    assert isinstance(outcome, OutOfTime)
+    assert isinstance(outcome, DeadlineExceeded)
     assert resized == [1] * 5
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from handlers.batching import tokenization
-from handlers.errors import OutOfTime
+from handlers.errors import DeadlineExceeded
 from handlers.process.deadline import Deadline
 from handlers.types.request import Request
 from tests.clock import Clock
@@ -105,5 +105,5 @@ def test_pairs_are_not_tokenized_after_the_deadline(
     labels = {"candidate_labels": [f"label {number}" for number in range(100)]}
     requests = [Request("Nina sings.", labels)] * 8
     outcomes = model.engine.predict(requests, deadline=Deadline(4.0, clock))
-    late = [isinstance(outcome, OutOfTime) for outcome in outcomes]
+    late = [isinstance(outcome, DeadlineExceeded) for outcome in outcomes]
     assert any(late) and not all(late)

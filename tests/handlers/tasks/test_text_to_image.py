@@ -15,7 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
-from handlers.errors import OutOfTime, RequestError
+from handlers.errors import DeadlineExceeded, RequestError
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.process.deadline import Deadline
@@ -180,7 +180,7 @@ def test_an_image_ends_after_the_step_in_which_the_time_is_over(model: Served) -
     slow = Request("a fox", {"num_inference_steps": 9}, progress=StepStream(on_step))
     late, in_time = model.engine.predict([slow, Request("a fox")], deadline=deadline), model
     assert seen == [1, 2]
-    assert all(isinstance(each, OutOfTime) for each in late)
+    assert all(isinstance(each, DeadlineExceeded) for each in late)
     assert "pixels were computed; send it again, or send fewer or smaller images" in str(late[0])
     assert not isinstance(in_time.engine.predict([Request("a fox")])[0], RequestError)
 

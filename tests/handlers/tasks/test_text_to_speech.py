@@ -15,7 +15,7 @@ import pytest
 import soundfile
 from transformers import BarkConfig, VitsConfig, pipeline, set_seed
 
-from handlers.errors import OutOfTime, WrongCheckpoint, WrongConfig
+from handlers.errors import DeadlineExceeded, WrongCheckpoint, WrongConfig
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.media.audio import wav_in_base64
@@ -181,7 +181,7 @@ def test_no_text_is_spoken_after_the_deadline(model: Served) -> None:
     deadline = Deadline(1000)
     deadline.expire()
     (late,) = model.engine.predict([Request("a fox")], deadline=deadline)
-    assert isinstance(late, OutOfTime)
+    assert isinstance(late, DeadlineExceeded)
 
 
 def test_other_families_and_missing_packages_are_refused_at_load(tmp_path: Path) -> None:

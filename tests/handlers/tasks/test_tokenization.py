@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from handlers.errors import OutOfTime, RequestError
+from handlers.errors import DeadlineExceeded, RequestError
 from handlers.process.deadline import Deadline
 from handlers.telemetry.meter import Meter
 from handlers.types.request import Request, TokenIds, TokenizedText
@@ -139,4 +139,4 @@ def test_texts_after_the_time_limit_are_refused(served: Load) -> None:
         model.engine.tokenize([Request("Ada")], Meter(), passed),
         model.engine.detokenize([Request(TokenIds((5,)))], Meter(), passed),
     ):
-        assert [type(outcome) for outcome in outcomes] == [OutOfTime]
+        assert [type(outcome) for outcome in outcomes] == [DeadlineExceeded]

@@ -12,7 +12,7 @@ from transformers import AutoModelForVisualQuestionAnswering as AutoModel
 from transformers import AutoTokenizer, GenerationConfig
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
-from handlers.errors import OutOfTime, Unprocessable
+from handlers.errors import DeadlineExceeded, Unprocessable
 from handlers.http.request import HttpRequest
 from handlers.process.deadline import Deadline
 from handlers.telemetry.meter import Meter
@@ -168,7 +168,7 @@ def test_generation_ends_with_the_time_limit(blip: Path) -> None:
     # Time is left before the first token, and none after it.
     deadline = Deadline(0.5, clock=iter((0.0, 0.1, 0.2, 1.0, 1.1)).__next__)
     (outcome,) = engine.task.run(engine.model, row, Meter(), deadline)
-    assert isinstance(outcome, OutOfTime)
+    assert isinstance(outcome, DeadlineExceeded)
 
 
 def test_an_answer_that_is_written_is_not_explained(blip: Path) -> None:

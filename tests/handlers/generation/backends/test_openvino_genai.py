@@ -19,8 +19,8 @@ from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.errors import (
     BadRequest,
+    DeadlineExceeded,
     EngineFailed,
-    OutOfTime,
     Overloaded,
     RequestTooLarge,
     Unprocessable,
@@ -329,7 +329,7 @@ def test_texts_of_the_checkpoint_count_with_those_of_the_engine(engine: Engine) 
 def test_a_text_of_the_checkpoint_out_of_time_leaves_no_slot(engine: Engine) -> None:
     lacking = {"max_new_tokens": 100, "logit_bias": {"292": -100}}
     [outcome] = engine.predict([Request(PROMPT, lacking)], deadline=Deadline(0.0))
-    assert isinstance(outcome, OutOfTime)
+    assert isinstance(outcome, DeadlineExceeded)
     assert engine.load_metrics["waiting_texts"] == 0
 
 
@@ -425,7 +425,7 @@ def test_a_stream_whose_receiver_fails_ends_its_text_and_no_other(engine: Engine
 
 def test_a_text_out_of_time_ends(engine: Engine) -> None:
     [outcome] = engine.predict([Request(PROMPT, {"max_new_tokens": 100})], deadline=Deadline(0.0))
-    assert isinstance(outcome, OutOfTime)
+    assert isinstance(outcome, DeadlineExceeded)
     assert engine.load_metrics["running_texts"] == engine.load_metrics["waiting_texts"] == 0
 
 

@@ -14,7 +14,7 @@ import torch
 
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
-from handlers.errors import EngineFailed, InternalError, OutOfTime, Overloaded
+from handlers.errors import DeadlineExceeded, EngineFailed, InternalError, Overloaded
 from handlers.formats.pretrained import PretrainedModel
 from handlers.generation.backends.transformers_paged import PagedModel
 from handlers.generation.batch_scheduler import BatchScheduler
@@ -176,7 +176,7 @@ def test_a_text_that_nobody_waits_for_leaves(engine: Engine) -> None:
         deadline.expire()
 
     request = Request("Once upon", {"max_new_tokens": 100}, stream=TextStream(hang_up))
-    assert isinstance(predict(engine, request, deadline), OutOfTime)
+    assert isinstance(predict(engine, request, deadline), DeadlineExceeded)
     assert engine.load_metrics["running_texts"] == 0
     assert len(parts) == 1
 

@@ -18,8 +18,8 @@ from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.errors import (
     BadRequest,
+    DeadlineExceeded,
     EngineFailed,
-    OutOfTime,
     RequestError,
     Unprocessable,
     WrongCheckpoint,
@@ -166,7 +166,7 @@ def test_a_wrong_grammar_is_the_error_of_its_text(engine: Engine) -> None:
 
 def test_a_text_out_of_time_ends(engine: Engine) -> None:
     [outcome] = engine.predict([Request(PROMPT, {"max_new_tokens": 100})], deadline=Deadline(0.0))
-    assert isinstance(outcome, OutOfTime)
+    assert isinstance(outcome, DeadlineExceeded)
     assert engine.load_metrics["running_texts"] == engine.load_metrics["waiting_texts"] == 0
 
 
