@@ -11,7 +11,7 @@ from handlers import protocols
 from handlers.config.quoting import shorten
 from handlers.engine import Engine
 from handlers.errors import RequestError, RequestTooLarge, attempt
-from handlers.explainers._page import HTML, prefers_page, render, target_view
+from handlers.explainers.page import HTML, prefers_page, render, target_view
 from handlers.http.limits import BodyLimits, server_limits
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse

@@ -35,9 +35,9 @@ from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, Deadline, TimeLimits, before
 from handlers.process.ranks import world_size
 from handlers.process.threads import LazyLoad, OneThread, Paced
-from handlers.tasks._tokenization import detokenize_request, tokenize_request
-from handlers.tasks._warmup import warm_up
 from handlers.tasks.base import BaseTask
+from handlers.tasks.bases.text import detokenize_request, tokenize_request
+from handlers.tasks.warmup import warm_up
 from handlers.telemetry.meter import Meter
 from handlers.types.model_info import ModelInfo
 from handlers.types.parameters import json_schema, parameter_schemas

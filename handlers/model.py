@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import torch
 from transformers import GenerationConfig
 
+from handlers.batching.batches import Padding
 from handlers.batching.packing import PackedBatch
-from handlers.batching.padding import Padding
 from handlers.batching.rows import TrialRows
 from handlers.checkpoints.assistant import Assistant
 from handlers.checkpoints.load_trials import TrialResults

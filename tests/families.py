@@ -23,7 +23,7 @@ from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.formats._last_token import pool_last_token
 from handlers.formats.pretrained import PretrainedModel
-from handlers.tasks._warmup import warm_up
+from handlers.tasks.warmup import warm_up
 
 HEADS = {
     "token_classification": modeling_auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES,

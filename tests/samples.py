@@ -10,7 +10,7 @@ import pytest
 from handlers import formats, tasks
 from handlers.config.choices import modes, save_modes
 from handlers.explainers import targets
-from handlers.tasks._text import TextTask
+from handlers.tasks.bases.text import TextTask
 from tests.modes import cases
 from tests.modes._cases import FINE, LONG, ODD
 

@@ -31,6 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("media",),
     ("config",),
     ("telemetry",),
+    ("registry",),
     ("errors",),
     ("compat",),
 )
@@ -118,7 +119,8 @@ def test_only_the_entry_point_and_its_package_import_torchserve() -> None:
 
 
 def test_the_configuration_imports_no_torch() -> None:
-    files = [path for path in FILES if package_of(path) in ("__init__", "config", "errors")]
+    light = ("__init__", "config", "registry", "errors")
+    files = [path for path in FILES if package_of(path) in light]
     assert not imported_from(files, ("torch", "transformers", "numpy"))
 
 

@@ -270,7 +270,7 @@ def _outside() -> list[Source]:
 RULES: dict[Callable[[Source], Iterator[ast.AST]], tuple[list[str], list[str]]] = {
     private_imports: (
         ["from torch._dynamo.exc import UserError", "from x import _a", "import x._a"],
-        ["from __future__ import annotations", "from handlers.tasks._text import TextTask"],
+        ["from __future__ import annotations", "from handlers.tasks.bases.text import TextTask"],
     ),
     undocumented_imports: (
         [

@@ -23,7 +23,12 @@ from demo_models.minilm import FROZEN_LAYERS, SIZES, load_tokenizer, minilm
 from demo_models.synthetic_text.grammar import Split
 from demo_models.trainers.base import Trainer
 from demo_models.training import Feature, Plan
-from handlers.tasks._tables import TOKEN_TYPES, Table, cell_probabilities, data_frame
+from handlers.tasks.table_question_answering import (
+    TOKEN_TYPES,
+    Table,
+    cell_probabilities,
+    data_frame,
+)
 
 NAMES: Mapping[Split, Sequence[str]] = {
     "train": ["Ada", "Tom", "Nina", "Clara", "Max", "Bella", "Paul", "Emma"],

@@ -1,10 +1,16 @@
-"""Chunks of bounded cost: cheap requests run first and do not wait for expensive ones."""
+"""Chunks of bounded cost, cheap requests first, and halves of those that do not fit in memory."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+
+from handlers.compat.device_errors import is_out_of_memory
+from handlers.errors import OutOfMemory, RequestError, classify, without_frames
 
 
 def chunk_by_cost(costs: Sequence[int], limit: int, owners: Sequence[int]) -> Iterator[list[int]]:
@@ -44,3 +50,51 @@ def text_size(inputs: Any) -> int:
         else:
             size += 1
     return size
+
+
+Item = TypeVar("Item")
+
+
+@contextmanager
+def memory_errors() -> Iterator[None]:
+    """Raise :class:`OutOfMemory` for the errors of libraries that mean it."""
+    try:
+        yield
+    except RequestError:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise classify(error) from None
+        raise
+
+
+def error_of_rows(error: Exception) -> RequestError:
+    """Return the error of rows that did not run, without the frames that keep tensors.
+
+    Raises:
+        Exception: the error itself, where it is neither a request's nor about memory.
+    """
+    if isinstance(error, RequestError):
+        return without_frames(error)
+    if is_out_of_memory(error):
+        return classify(error)
+    raise error
+
+
+def runs_in_halves(error: RequestError, group: list[Item], waiting: deque[list[Item]]) -> bool:
+    """Return whether the halves of a group run next, as memory does not suffice for all of it.
+
+    Call it after the `except` clause, where the error keeps tensors no more.
+    """
+    if not isinstance(error, OutOfMemory):
+        return False
+    _free_memory()
+    middle = len(group) // 2
+    if middle:
+        waiting.extendleft([group[middle:], group[:middle]])
+    return bool(middle)
+
+
+def _free_memory() -> None:
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from handlers.batching.memory import error_of_rows, runs_in_halves
-from handlers.batching.padding import Batch, Padding, to_numpy
+from handlers.batching.batches import Batch, Padding, to_numpy
+from handlers.batching.chunks import error_of_rows, runs_in_halves
 from handlers.batching.rows import Keep, Outputs, Row, RowOutcome, keep_all
 from handlers.telemetry.meter import Meter
 

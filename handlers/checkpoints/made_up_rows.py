@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from handlers.batching.padding import Batch
+from handlers.batching.batches import Batch
 from handlers.batching.rows import Row
 
 MASK = "attention_mask"

@@ -1,40 +1,29 @@
-"""The values of `mode`, `save_mode` and `method`, which are module names."""
+"""The values of `mode` and `save_mode`, and hints for unknown words."""
 
 from __future__ import annotations
 
 from difflib import get_close_matches
-from pathlib import Path
 
 from handlers.config.quoting import enumerate_names
+from handlers.registry import FORMATS, TASKS
 
 # The time of a comparison grows with both words, and clients send words of any length.
 MAX_WORD = 60
 MAX_CHOICES = 200
 # There are more modes than names of other kinds.
 MAX_SHOWN = 35
-HANDLERS = Path(__file__).parents[1]
 # The `save_mode` that is another one, chosen when a model is packed.
 AUTO = "auto"
 
 
-def module_names(package: str) -> list[str]:
-    """Return the sorted module names of a package, without `base` and private modules.
-
-    Args:
-        package: a path below `handlers/`, such as `tasks`.
-    """
-    stems = (path.stem for path in (HANDLERS / package).glob("*.py"))
-    return sorted(stem for stem in stems if stem != "base" and not stem.startswith("_"))
-
-
 def modes() -> list[str]:
     """Return the values of `mode`, one for each task."""
-    return module_names("tasks")
+    return sorted(TASKS)
 
 
 def save_modes() -> list[str]:
     """Return the values of `save_mode`, one for each format."""
-    return module_names("formats")
+    return sorted(FORMATS)
 
 
 def suggest(word: str, choices: list[str]) -> str:

@@ -17,8 +17,9 @@ from pydantic import (
     model_validator,
 )
 
-from handlers.config.choices import AUTO, modes, save_modes, suggest
+from handlers.config.choices import AUTO, suggest
 from handlers.config.quoting import enumerate_names, quote
+from handlers.registry import FORMATS, TASKS, Registry
 
 EngineName = Literal["vllm"]
 DType = Literal["float32", "bfloat16", "float16", "auto"]
@@ -120,12 +121,12 @@ class ModelKeys(_Section):
     @field_validator("mode")
     @classmethod
     def _check_mode(cls, mode: str) -> str:
-        return _check_choice(mode, modes())
+        return _check_choice(mode, TASKS)
 
     @field_validator("save_mode")
     @classmethod
     def _check_save_mode(cls, save_mode: str) -> str:
-        return _check_choice(save_mode, [AUTO, *save_modes()])
+        return save_mode if save_mode == AUTO else _check_choice(save_mode, FORMATS, AUTO)
 
 
 class LimitKeys(_Section):
@@ -539,7 +540,7 @@ class Pt2(_Section):
     compile: Compile = Compile()
 
 
-def _check_choice(word: str, choices: list[str]) -> str:
-    if word not in choices:
-        raise ValueError(f"is {word!r}; {suggest(word, choices)}")
+def _check_choice(word: str, family: Registry, *others: str) -> str:
+    if word not in family:
+        raise ValueError(f"is {word!r}; {suggest(word, [*others, *sorted(family)])}")
     return word

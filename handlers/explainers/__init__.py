@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
-from handlers.config.choices import module_names
+from handlers.registry import EXPLAINERS
 
 if TYPE_CHECKING:
     from handlers.explainers.base import AttributionBatch, BaseExplainer
@@ -13,7 +12,7 @@ if TYPE_CHECKING:
 
 def get(method: str) -> type[BaseExplainer]:
     """Return the `Explainer` of `handlers/explainers/<method>.py`."""
-    explainer: type[BaseExplainer] = import_module(f"handlers.explainers.{method}").Explainer
+    explainer: type[BaseExplainer] = EXPLAINERS.load(method)
     return explainer
 
 
@@ -24,7 +23,7 @@ def methods_for(batch_type: type[AttributionBatch], *, gradients: bool) -> list[
         batch_type: the batches of a kind of rows.
         gradients: whether the model's format has gradients; without them fewer methods work.
     """
-    explainers = {name: get(name) for name in module_names("explainers")}
+    explainers = {name: get(name) for name in sorted(EXPLAINERS)}
     return [
         name
         for name, explainer in explainers.items()

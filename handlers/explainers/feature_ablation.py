@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from captum.attr import FeatureAblation
 
-from handlers.explainers._attribution import Attribution
-from handlers.explainers.base import AnyTarget, AttributionBatch, BaseExplainer
+from handlers.explainers.base import AnyTarget, Attribution, AttributionBatch, BaseExplainer
 
 
 class Explainer(BaseExplainer):

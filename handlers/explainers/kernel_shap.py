@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from captum.attr import KernelShap
 
-from handlers.explainers._attribution import Attribution
-from handlers.explainers.base import AnyTarget, AttributionBatch, BaseExplainer
+from handlers.explainers.base import AnyTarget, Attribution, AttributionBatch, BaseExplainer
 from handlers.process.ranks import seeded
 
 

@@ -13,9 +13,8 @@ from typing import Any
 import torch
 from captum.attr import Occlusion
 
-from handlers.explainers._attribution import Attribution
-from handlers.explainers._patches import ImageTarget, PixelBatch
-from handlers.explainers.base import BaseExplainer
+from handlers.explainers.base import Attribution, BaseExplainer
+from handlers.explainers.bases.image import ImageTarget, PixelBatch
 
 
 class Explainer(BaseExplainer):

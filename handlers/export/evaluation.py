@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from handlers.batching.padding import Batch
+from handlers.batching.batches import Batch
 from handlers.batching.rows import BaseRow, Outputs
 from handlers.errors import RequestError, WrongCheckpoint, WrongConfig, attempt
 from handlers.export.parity_report import ParityReport, compare_outputs

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from transformers import PreTrainedModel
 
-from handlers.batching.padding import Batch
+from handlers.batching.batches import Batch
 from handlers.errors import ConfigError, WrongCheckpoint, summarize
 from handlers.model import Model
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from handlers.batching.rows import Outputs
-from handlers.tasks._activations import sigmoid, softmax
+from handlers.tasks.bases.labels import sigmoid, softmax
 
 logger = logging.getLogger(__name__)
 

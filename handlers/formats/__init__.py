@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from handlers.errors import ConfigError, WrongConfig, summarize
 from handlers.formats._auto import FILE as CHOICE_FILE
 from handlers.formats._auto import Choice, fastest, replacement, without_export
 from handlers.formats._compatibility import check_compatibility
+from handlers.registry import FORMATS
 from handlers.types.request import Request
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ MAX_PROBLEM = 300
 
 def get(save_mode: str) -> BaseFormat:
     """Return the format of `handlers/formats/<save_mode>.py`."""
-    instance: BaseFormat = import_module(f"handlers.formats.{save_mode}").Format()
+    instance: BaseFormat = FORMATS.load(save_mode)()
     return instance
 
 

@@ -14,8 +14,8 @@ import torch
 import transformers
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 
+from handlers.batching.batches import Padding
 from handlers.batching.packing import PackedBatch
-from handlers.batching.padding import Padding
 from handlers.batching.rows import TrialRows
 from handlers.checkpoints.assistant import Assistant, specify_assistant
 from handlers.checkpoints.diffusion import DiffusionCheckpoint

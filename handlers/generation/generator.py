@@ -22,9 +22,8 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-from handlers.batching.padding import Batch, Padding, group_by_length, pad
+from handlers.batching.batches import Batch, Padding, group_by_length, pad, stack
 from handlers.batching.rows import Row, RowOutcome
-from handlers.batching.shapes import stack
 from handlers.batching.tokenization import Window
 from handlers.errors import (
     DeadlineExceeded,

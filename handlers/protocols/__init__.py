@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from handlers.protocols.base import BaseProtocol
+from handlers.registry import PROTOCOLS
 from handlers.types.model_info import ModelInfo
 
-# The first protocol that recognises a request parses it. Those that decide by a path or a content
-# type come before those that read the body. Vertex AI and SageMaker have routes of their own for
-# their bodies, so a path is unknown only after these.
-ORDER = (
-    "describe",
-    "cohere",
-    "openai",
-    "text_embeddings_inference",
-    "text_generation_inference",
-    "vllm",
-    "sagemaker",
-    "open_inference",
-    "kserve_v1",
-    "unknown_path",
-    "openai.without_path",
-    "hugging_face",
-    "legacy",
-)
+
+def kinds() -> list[type[BaseProtocol]]:
+    """Return the class of each protocol, in the order in which they are tried.
+
+    Protocols of other distributions come first: some of this kit take every body.
+    """
+    return [PROTOCOLS.load(name) for name in (*sorted(PROTOCOLS.added), *PROTOCOLS.table)]
 
 
 def create(model: ModelInfo) -> list[BaseProtocol]:
-    """Return one instance of each protocol for a model, in the order in which they are tried."""
-    return [import_module(f"{__name__}.{name}").Protocol(model) for name in ORDER]
+    """Return one instance of each protocol for a model."""
+    return [kind(model) for kind in kinds()]

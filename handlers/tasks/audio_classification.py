@@ -15,14 +15,14 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BeforeValidator, PositiveInt
 
+from handlers.batching.batches import ArrayRow
 from handlers.batching.rows import Outputs
-from handlers.batching.shapes import ArrayRow
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
-from handlers.tasks._activations import sigmoid, softmax
-from handlers.tasks._audio import SAMPLE_INPUTS, AudioTask
-from handlers.tasks._media import MediaQuery
 from handlers.tasks.base import Label
+from handlers.tasks.bases.audio import SAMPLE_INPUTS, AudioTask
+from handlers.tasks.bases.labels import sigmoid, softmax
+from handlers.tasks.bases.media import MediaQuery
 from handlers.types.parameters import ANY, Parameters, PipelineNames, in_lower_case
 
 Function = Literal["sigmoid", "softmax", "none"]

@@ -20,8 +20,8 @@ from pydantic import Field
 from transformers import PreTrainedConfig
 from typing_extensions import TypedDict
 
+from handlers.batching.batches import ArrayRow, run_by_shape
 from handlers.batching.rows import Outputs, RowOutcome, require_outputs
-from handlers.batching.shapes import ArrayRow, run_by_shape
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.graph_inputs import ArrayInputs, SpeechInputs
 from handlers.compat.transformers import has_model
@@ -32,9 +32,9 @@ from handlers.generation.parameters import Few, NotNegative, Positive, Probabili
 from handlers.media.audio import Samples
 from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, Deadline, before
-from handlers.tasks._audio import SAMPLE_INPUTS, AudioTask
-from handlers.tasks._media import MediaQuery
-from handlers.tasks._speech import SpeechRow, Stride, recognizer_of
+from handlers.tasks.bases.audio import SAMPLE_INPUTS, AudioTask
+from handlers.tasks.bases.media import MediaQuery
+from handlers.tasks.bases.speech import SpeechRow, Stride, recognizer_of
 from handlers.telemetry.meter import Meter
 from handlers.types.parameters import ANY, Parameters, PipelineNames
 from handlers.types.request import Request

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from transformers import PreTrainedConfig
 from typing_extensions import TypedDict
 
-from handlers.batching.padding import Batch, Padding
+from handlers.batching.batches import Batch, Padding
 from handlers.batching.rows import BaseRow, Outputs, RowKind, RowOutcome, require_outputs
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.graph_inputs import GraphInputs
@@ -50,7 +50,7 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
     A task uses tokenizers or image processors, labels and shapes; it depends neither on the storage
     of weights nor on HTTP. It declares everything that is particular to its mode. What modes with
     the same kind of rows have in common, how rows share a forward among it, is in a base class of
-    theirs, such as :class:`handlers.tasks._text.TextTask`.
+    theirs, such as :class:`handlers.tasks.bases.text.TextTask`.
 
     Attributes:
         checkpoint_class: the kind of checkpoint that it reads.

@@ -19,14 +19,14 @@ from handlers.batching.rows import Outputs
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.media.images import png_in_base64
-from handlers.tasks._image import (
+from handlers.tasks.bases.image import (
     SAMPLE_INPUTS,
     ImageRow,
     ImageTask,
     as_batch,
     require_post_processing,
 )
-from handlers.tasks._media import MediaQuery
+from handlers.tasks.bases.media import MediaQuery
 from handlers.types.embeddings import as_list
 from handlers.types.parameters import ANY, Parameters, PipelineNames
 

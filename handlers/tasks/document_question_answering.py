@@ -13,6 +13,7 @@ writes an answer without a score. Answers are those of transformers' pipeline.
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,30 +28,37 @@ from tokenizers import Encoding
 from transformers import PreTrainedConfig
 from typing_extensions import TypedDict
 
-from handlers.batching.padding import Batch, Padding
+from handlers.batching.batches import Batch, Padding, run_by_shape
 from handlers.batching.rows import Outputs, RowOutcome
-from handlers.batching.tokenization import Window, tokenize
+from handlers.batching.tokenization import Window, check_length, tokenize
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.config.quoting import quote
-from handlers.errors import BadRequest, RequestError, RequestTooLarge, TextTooLong
+from handlers.errors import BadRequest, RequestError, RequestTooLarge, TextTooLong, WrongCheckpoint
 from handlers.media.images import IMAGE, read_image
 from handlers.media.ocr import SCALE, WordBoxes, read_words
 from handlers.media.remote import RemoteFile
 from handlers.model import Model
-from handlers.process.deadline import NO_DEADLINE, Deadline
-from handlers.tasks._answer_spans import (
+from handlers.process.deadline import NO_DEADLINE, Deadline, before
+from handlers.tasks.base import BaseTask
+from handlers.tasks.bases.image import (
+    PIXELS,
+    SAMPLE_INPUTS,
+    ImageQuestionTask,
+    ImageRow,
+    Preprocessor,
+    answer_settings,
+    answer_text,
+    generate_answers,
+)
+from handlers.tasks.bases.media import FILE_CHARACTERS, MediaQuery, MediaReader
+from handlers.tasks.bases.text import TextTask
+from handlers.tasks.question_answering import (
     AnswerReader,
     SpanParameters,
     context_windows,
     truncate_question,
 )
-from handlers.tasks._donut import DonutTask
-from handlers.tasks._image import SAMPLE_INPUTS
-from handlers.tasks._media import FILE_CHARACTERS, MediaReader
-from handlers.tasks._preprocessing import PIXELS, Preprocessor
-from handlers.tasks._text import TextTask
-from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter
 from handlers.types.parameters import ANY, PipelineNames
 from handlers.types.request import Request
@@ -66,6 +74,10 @@ READS_PIXELS = "layoutlmv3"
 DONUT = "vision-encoder-decoder"
 MOST_OVERLAP = 256
 LANGUAGE = r"^[A-Za-z_]{1,20}(\+[A-Za-z_]{1,20}){0,4}$"
+ENCODER = "donut-swin"
+PROMPT = "<s_docvqa><s_question>{}</s_question><s_answer>"
+TAG = re.compile(r"<.*?>")
+ANSWER = re.compile(r"<s_answer>(.*)</s_answer>")
 
 
 class DocumentParameters(SpanParameters):
@@ -317,6 +329,59 @@ class Task(TextTask[DocumentQuery, DocumentRow]):
         # Words are those of the request.
         processor.apply_ocr = False
         return Preprocessor(processor)
+
+
+class DonutTask(ImageQuestionTask):
+    """Questions about documents, for Donut."""
+
+    auto_class = "AutoModelForImageTextToText"
+    outputs: tuple[str, ...] = ()
+    explains = False
+
+    def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
+        super().__init__(checkpoint, settings)
+        encoder = checkpoint.config.encoder.model_type
+        if encoder != ENCODER:
+            raise WrongCheckpoint(
+                "config.json",
+                f"is that of a {encoder} model, which writes no answers to questions",
+                "use a checkpoint of Donut or of LayoutLM",
+            )
+        self._generation = answer_settings(checkpoint, settings.max_sequences)
+
+    def tokens(self, question: str) -> dict[str, np.ndarray[Any, Any]]:
+        prompt = PROMPT.format(question)
+        ids = tokenize(self.tokenizer, [(prompt, None)], add_special_tokens=False)["input_ids"][0]
+        # One token of the answer has to fit, too.
+        most = self.max_tokens and self.max_tokens - 1
+        check_length(len(ids), most, "the question with the prompt of the model")
+        return {"decoder_input_ids": np.asarray(ids, np.int64)}
+
+    def run(
+        self, model: Model, rows: Sequence[ImageRow], meter: Meter, deadline: Deadline = NO_DEADLINE
+    ) -> Sequence[RowOutcome]:
+        generate = generate_answers(model, self._generation, deadline, self.max_tokens)
+        return run_by_shape(before(deadline, generate), rows, budget=self.budget, meter=meter)
+
+    def decode(
+        self, query: MediaQuery, rows: Sequence[ImageRow], outputs: Sequence[Outputs]
+    ) -> Any:
+        text = answer_text(self.tokenizer, outputs[0], skip_special_tokens=False)
+        for token in (self.tokenizer.eos_token, self.tokenizer.pad_token):
+            text = text.replace(token, "")
+        found = ANSWER.search(TAG.sub("", text, count=1).strip())
+        return [{"answer": found.group(1).strip() if found else None}]
+
+    @property
+    def truncates(self) -> bool:
+        """A prompt that is cut would have no place for the answer."""
+        return False
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The maximum number of tokens of a prompt and its answer."""
+        limits = (super().max_tokens, self._generation.max_length)
+        return min((limit for limit in limits if limit), default=None)
 
 
 class DocumentImageTask(DonutTask):

@@ -15,7 +15,7 @@ from handlers.batching.rows import Outputs
 from handlers.batching.tokenization import Window
 from handlers.checkpoints.heads import base_class_for
 from handlers.errors import RequestError
-from handlers.tasks._text import TextTask, TruncationParameters
+from handlers.tasks.bases.text import TextTask, TruncationParameters
 from handlers.types.embeddings import as_list
 from handlers.types.parameters import ANY, PipelineNames
 from handlers.types.request import Request

@@ -30,8 +30,8 @@ from handlers.errors import (
     WrongCheckpoint,
     attempt,
 )
-from handlers.tasks._activations import softmax
-from handlers.tasks._text import TextTask
+from handlers.tasks.bases.labels import softmax
+from handlers.tasks.bases.text import TextTask
 from handlers.types.parameters import ANY, Parameters, PipelineNames
 from handlers.types.request import Request
 from handlers.types.text_checks import check_text

@@ -18,10 +18,10 @@ from pydantic import BeforeValidator, PositiveInt
 from handlers.batching.rows import Outputs
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
-from handlers.tasks._activations import sigmoid, softmax
-from handlers.tasks._image import SAMPLE_INPUTS, ImageRow, ImageTask
-from handlers.tasks._media import MediaQuery
 from handlers.tasks.base import Label
+from handlers.tasks.bases.image import SAMPLE_INPUTS, ImageRow, ImageTask
+from handlers.tasks.bases.labels import sigmoid, softmax
+from handlers.tasks.bases.media import MediaQuery
 from handlers.types.parameters import ANY, Parameters, PipelineNames, in_lower_case
 
 Function = Literal["sigmoid", "softmax", "none"]

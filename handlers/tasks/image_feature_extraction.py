@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 
 from handlers.batching.rows import Outputs
 from handlers.errors import Unprocessable
-from handlers.tasks._image import SAMPLE_INPUTS, ImageRow, ImageTask
-from handlers.tasks._media import MediaQuery
+from handlers.tasks.bases.image import SAMPLE_INPUTS, ImageRow, ImageTask
+from handlers.tasks.bases.media import MediaQuery
 from handlers.types.embeddings import as_list
 from handlers.types.parameters import ANY, Parameters, PipelineNames
 

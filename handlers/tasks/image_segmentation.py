@@ -28,16 +28,16 @@ from handlers.config.handler_section import HandlerSection
 from handlers.config.quoting import enumerate_names
 from handlers.errors import RequestTooLarge, Unprocessable, WrongCheckpoint
 from handlers.media.images import png_in_base64
-from handlers.tasks._activations import sigmoid, softmax
-from handlers.tasks._image import (
+from handlers.tasks.bases.image import (
+    PIXELS,
     SAMPLE,
     SAMPLE_INPUTS,
     ImageRow,
     ImageTask,
     as_batch,
 )
-from handlers.tasks._media import MediaQuery
-from handlers.tasks._preprocessing import PIXELS
+from handlers.tasks.bases.labels import sigmoid, softmax
+from handlers.tasks.bases.media import MediaQuery
 from handlers.types.parameters import ANY, Parameters, PipelineNames
 from handlers.types.request import Request
 

@@ -25,7 +25,7 @@ from tokenizers import Encoding
 from transformers import ProcessorMixin
 from typing_extensions import TypedDict
 
-from handlers.batching.padding import pad, without_padding
+from handlers.batching.batches import pad, without_padding
 from handlers.batching.rows import Outputs
 from handlers.batching.tokenization import Window
 from handlers.checkpoints.checkpoint import Checkpoint
@@ -48,7 +48,7 @@ from handlers.media.images import IMAGE, read_image
 from handlers.media.remote import RemoteFile
 from handlers.model import Model
 from handlers.tasks import text_generation
-from handlers.tasks._media import FILE_CHARACTERS, MediaReader
+from handlers.tasks.bases.media import FILE_CHARACTERS, MediaReader
 from handlers.tasks.text_generation import Generated, PromptQuery
 from handlers.types.model_info import TEXT_COLUMN
 from handlers.types.request import Request, TokenIds

@@ -16,9 +16,8 @@ from tokenizers import Encoding
 from transformers import GenerationConfig, PreTrainedConfig
 from typing_extensions import TypedDict
 
-from handlers.batching.padding import Padding
+from handlers.batching.batches import Padding, shape_of
 from handlers.batching.rows import Outputs, RowOutcome
-from handlers.batching.shapes import shape_of
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
@@ -33,8 +32,8 @@ from handlers.generation.parameters import (
 from handlers.generation.stopping import GenerationState
 from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, Deadline
-from handlers.tasks._image import SAMPLE_INPUTS, ImageRow, ImageTask
-from handlers.tasks._media import MediaQuery
+from handlers.tasks.bases.image import SAMPLE_INPUTS, ImageRow, ImageTask
+from handlers.tasks.bases.media import MediaQuery
 from handlers.tasks.text_generation import Details, details
 from handlers.telemetry.meter import Meter
 from handlers.types.parameters import ANY, PipelineNames

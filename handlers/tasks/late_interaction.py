@@ -27,7 +27,8 @@ from handlers.checkpoints.sentence_transformers import SETTINGS
 from handlers.config.handler_section import HandlerSection
 from handlers.config.quoting import quote
 from handlers.errors import BadRequest, RequestError, WrongCheckpoint, attempt
-from handlers.tasks._ranking import (
+from handlers.tasks.bases.text import TextTask
+from handlers.tasks.sentence_ranking import (
     LISTS,
     QueryTexts,
     RankedText,
@@ -35,7 +36,6 @@ from handlers.tasks._ranking import (
     ranked,
     read_texts,
 )
-from handlers.tasks._text import TextTask
 from handlers.types.embeddings import as_list
 from handlers.types.model_info import TEXT_COLUMN
 from handlers.types.request import Request

@@ -23,9 +23,9 @@ from PIL import Image
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from handlers.batching.memory import memory_errors
+from handlers.batching.batches import run_by_shape
+from handlers.batching.chunks import memory_errors
 from handlers.batching.rows import Outputs, RowOutcome
-from handlers.batching.shapes import run_by_shape
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
@@ -40,14 +40,14 @@ from handlers.media.images import png_in_base64
 from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, Deadline, before
 from handlers.process.ranks import agree
-from handlers.tasks._image import (
+from handlers.tasks.bases.image import (
+    PIXELS,
     SAMPLE_INPUTS,
     ImageRow,
     ImageTask,
     require_post_processing,
 )
-from handlers.tasks._media import MediaQuery
-from handlers.tasks._preprocessing import PIXELS
+from handlers.tasks.bases.media import MediaQuery
 from handlers.telemetry.meter import Meter
 from handlers.types.parameters import ANY, Parameters, PipelineNames
 

@@ -20,14 +20,14 @@ from typing_extensions import TypedDict
 from handlers.batching.rows import Outputs
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
-from handlers.tasks._image import (
+from handlers.tasks.bases.image import (
     SAMPLE_INPUTS,
     ImageRow,
     ImageTask,
     as_batch,
     require_post_processing,
 )
-from handlers.tasks._media import MediaQuery
+from handlers.tasks.bases.media import MediaQuery
 from handlers.types.parameters import ANY, Parameters, PipelineNames
 
 

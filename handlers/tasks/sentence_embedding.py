@@ -16,7 +16,7 @@ from pydantic import PositiveInt
 
 from handlers.batching.rows import Outputs, Row
 from handlers.errors import BadRequest, RequestError
-from handlers.tasks._embedding import EmbeddedText, EmbeddingTask, PromptParameters
+from handlers.tasks.bases.embedding import EmbeddedText, EmbeddingTask, PromptParameters
 from handlers.types.embeddings import Precision, as_list, in_base64, quantized
 from handlers.types.parameters import ANY, Parameters, PipelineNames
 from handlers.types.request import Request, TokenIds

@@ -10,13 +10,14 @@ are those of sentence-transformers' CrossEncoder.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NotRequired
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
+from pydantic import AliasChoices, Field, PositiveInt
 from transformers import PreTrainedConfig
 from typing_extensions import TypedDict
 
@@ -25,23 +26,63 @@ from handlers.batching.tokenization import Window
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.own_code import is_decoder
 from handlers.config.handler_section import HandlerSection
-from handlers.config.quoting import quote
+from handlers.config.quoting import enumerate_names, quote
 from handlers.errors import BadRequest, Unprocessable, WrongCheckpoint
-from handlers.tasks._cross_encoder import read_activation
-from handlers.tasks._ranking import (
-    LISTS,
-    QueryTexts,
-    RankedText,
-    RankingParameters,
-    ranked,
-    read_texts,
-)
-from handlers.tasks._text_pairs import PairTask
 from handlers.tasks.base import BaseTask, Label
+from handlers.tasks.bases.labels import sigmoid, softmax
+from handlers.tasks.bases.text_pairs import PairTask
+from handlers.types.parameters import ANY, Parameters, PipelineNames
 from handlers.types.request import Request
-from handlers.types.text_checks import check_text, json_type
+from handlers.types.text_checks import check_list, check_text, json_type
 
 FORMS = '{"query": …, "texts": […]} or {"text": …, "text_pair": …}'
+LISTS = ("texts", "documents")
+FILE = "config_sentence_transformers.json"
+Activation = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
+# Names are looked up here, and never imported.
+ACTIVATIONS: Mapping[str, Activation] = {
+    "torch.nn.modules.linear.Identity": np.asarray,
+    "torch.nn.modules.activation.Sigmoid": sigmoid,
+    "torch.nn.modules.activation.Softmax": softmax,
+    "torch.nn.modules.activation.Tanh": np.tanh,
+}
+
+
+class RankingParameters(Parameters):
+    """Parameters of a ranking."""
+
+    pipeline_names: ClassVar[PipelineNames] = PipelineNames(
+        ignored={"batch_size": ANY, "padding": ANY}
+    )
+
+    top_n: PositiveInt | None = Field(default=None, validation_alias=AliasChoices("top_n", "top_k"))
+    """Number of texts, best first. Without it, all of them. Alias: `top_k`."""
+    return_documents: bool = Field(
+        default=False, validation_alias=AliasChoices("return_documents", "return_text")
+    )
+    """Returns each text beside its score. Alias: `return_text`."""
+
+
+class Document(TypedDict):
+    """A text in an object."""
+
+    text: str
+
+
+class QueryTexts(TypedDict):
+    """A query, and the texts to rank; their list is also called `documents`."""
+
+    query: str
+    texts: NotRequired[str | list[str | Document]]
+    documents: NotRequired[str | list[str | Document]]
+
+
+class RankedText(TypedDict):
+    """A text by its number in the request, and how well it fits the query."""
+
+    index: int
+    score: float
+    text: NotRequired[str]
 
 
 class PairParameters(RankingParameters):
@@ -194,3 +235,79 @@ class Task(PairTask[RankingQuery]):
             return {"score": float(scores[0])}
         pairs = zip(self.labels, scores.tolist(), strict=True)
         return {"scores": [{"label": label, "score": score} for label, score in pairs]}
+
+
+def read_activation(checkpoint: Checkpoint) -> Activation:
+    """Return the function that turns the logits of a row into scores.
+
+    Raises:
+        WrongCheckpoint: the checkpoint names a function that is not known.
+    """
+    name = _declared(checkpoint)
+    if name is None:
+        return sigmoid if checkpoint.config.num_labels == 1 else np.asarray
+    if not isinstance(name, str) or name not in ACTIVATIONS:
+        raise WrongCheckpoint(
+            "config.json",
+            f"has the activation {quote(name)}",
+            f"use one of {enumerate_names(ACTIVATIONS)}",
+        )
+    return ACTIVATIONS[name]
+
+
+def _declared(checkpoint: Checkpoint) -> Any:
+    config = checkpoint.config
+    own = getattr(config, "sentence_transformers", None)
+    candidates = (
+        _of_file(checkpoint),
+        own.get("activation_fn") if isinstance(own, Mapping) else None,
+        getattr(config, "sbert_ce_default_activation_function", None),
+    )
+    return next((name for name in candidates if name is not None), None)
+
+
+def _of_file(checkpoint: Checkpoint) -> Any:
+    path = checkpoint.directory / FILE
+    if not path.is_file():
+        return None
+    try:
+        return json.loads(path.read_text(encoding="utf-8")).get("activation_fn")
+    except (ValueError, AttributeError):
+        raise WrongCheckpoint(FILE, "is damaged", "correct the file or remove it") from None
+
+
+def read_texts(texts: Any, name: str, max_rows: int, max_characters: int) -> list[str]:
+    """Return the texts to rank, each a text or an object with one.
+
+    Args:
+        texts: the value in the request.
+        name: its name in an error.
+        max_rows: how many texts there may be.
+        max_characters: how long each may be.
+
+    Raises:
+        BadRequest: it is no list of texts.
+        RequestTooLarge: there are too many, or one is too long.
+    """
+    listed = check_list([texts] if isinstance(texts, str) else texts, name, max_rows)
+    return [
+        check_text(_text_of(text), f"{name}[{number}]", max_characters)
+        for number, text in enumerate(listed)
+    ]
+
+
+def ranked(
+    scores: Sequence[float], texts: Sequence[str], parameters: RankingParameters
+) -> list[RankedText]:
+    """Return the best texts, best first; of equal scores, the first text."""
+    best = np.argsort(-np.asarray(scores), kind="stable")[: parameters.top_n].tolist()
+    found = [RankedText(index=number, score=scores[number]) for number in best]
+    if parameters.return_documents:
+        for each in found:
+            each["text"] = texts[each["index"]]
+    return found
+
+
+def _text_of(item: Any) -> Any:
+    """Return the text of `{"text": …}`; other items as they are."""
+    return item["text"] if isinstance(item, dict) and item.keys() == {"text"} else item

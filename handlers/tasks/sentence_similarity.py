@@ -22,7 +22,7 @@ from handlers.checkpoints.similarity import SIMILARITIES
 from handlers.config.handler_section import HandlerSection
 from handlers.config.quoting import quote
 from handlers.errors import BadRequest, RequestError
-from handlers.tasks._embedding import EmbeddedText, EmbeddingTask, PromptParameters
+from handlers.tasks.bases.embedding import EmbeddedText, EmbeddingTask, PromptParameters
 from handlers.types.parameters import ANY, Parameters, PipelineNames
 from handlers.types.request import Request
 from handlers.types.text_checks import check_list, json_type

@@ -23,9 +23,9 @@ from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.config.quoting import quote
 from handlers.errors import BadRequest, RequestError
-from handlers.tasks._activations import sigmoid, softmax
-from handlers.tasks._text import TextTask
 from handlers.tasks.base import Label
+from handlers.tasks.bases.labels import sigmoid, softmax
+from handlers.tasks.bases.text import TextTask
 from handlers.types.model_info import TEXT_COLUMN, HubResult, LegacyResponse
 from handlers.types.parameters import ANY, TRUNCATED, Parameters, PipelineNames, in_lower_case
 from handlers.types.request import Request

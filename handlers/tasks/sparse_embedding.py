@@ -22,7 +22,7 @@ from handlers.checkpoints.pooling_head import PoolingHead
 from handlers.checkpoints.splade import SpladeConfig, SpladePooling
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import RequestError
-from handlers.tasks._text import TextTask, TruncationParameters
+from handlers.tasks.bases.text import TextTask, TruncationParameters
 from handlers.types.parameters import ANY, PipelineNames
 from handlers.types.request import Request
 from handlers.types.text_checks import check_text

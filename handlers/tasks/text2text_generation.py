@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, NotRequired
 from pydantic import ValidationError
 from typing_extensions import TypedDict
 
-from handlers.batching.padding import Padding
+from handlers.batching.batches import Padding
 from handlers.batching.rows import Outputs
 from handlers.batching.tokenization import Window
 from handlers.checkpoints.checkpoint import Checkpoint

@@ -24,8 +24,8 @@ from tokenizers import Encoding
 from transformers import GenerationConfig
 from typing_extensions import TypedDict
 
-from handlers.batching.padding import Padding, pad
-from handlers.batching.padding import run as run_padded
+from handlers.batching.batches import Padding, pad
+from handlers.batching.batches import run as run_padded
 from handlers.batching.rows import Outputs, RowOutcome, require_outputs
 from handlers.batching.tokenization import Text, Window, check_length, has_offsets
 from handlers.checkpoints.checkpoint import Checkpoint
@@ -51,7 +51,7 @@ from handlers.generation.text_grammar import TextGrammar
 from handlers.generation.tool_calls import ToolSyntax, ToolUse, syntax_of
 from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, Deadline
-from handlers.tasks._text import TextTask
+from handlers.tasks.bases.text import TextTask
 from handlers.telemetry.meter import Meter
 from handlers.types.model_info import LegacyResponse
 from handlers.types.request import Request, TextStream, TextToken, TokenIds

@@ -23,7 +23,7 @@ from PIL import Image
 from pydantic import Field, PositiveInt
 from typing_extensions import TypedDict
 
-from handlers.batching.padding import Batch
+from handlers.batching.batches import Batch
 from handlers.batching.rows import BaseRow, Outputs, RowOutcome
 from handlers.checkpoints.diffusion import DiffusionCheckpoint
 from handlers.checkpoints.graph_inputs import GraphInputs

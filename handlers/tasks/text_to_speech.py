@@ -22,7 +22,7 @@ import numpy.typing as npt
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from handlers.batching.padding import Batch
+from handlers.batching.batches import Batch
 from handlers.batching.rows import BaseRow, Outputs, RowOutcome
 from handlers.checkpoints.graph_inputs import GraphInputs
 from handlers.checkpoints.vits import VitsCheckpoint

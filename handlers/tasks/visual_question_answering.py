@@ -19,18 +19,22 @@ from pydantic import PositiveInt
 from transformers import MODEL_FOR_VISUAL_QUESTION_ANSWERING_MAPPING
 from typing_extensions import TypedDict
 
+from handlers.batching.batches import run_by_shape
 from handlers.batching.rows import Outputs, RowOutcome
-from handlers.batching.shapes import run_by_shape
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, Deadline, before
 from handlers.process.ranks import seeded
-from handlers.tasks._activations import sigmoid
-from handlers.tasks._generated_answers import answer_settings, answer_text, generate_answers
-from handlers.tasks._image import ImageRow
-from handlers.tasks._image_question import ImageQuestionTask
-from handlers.tasks._media import MediaQuery
+from handlers.tasks.bases.image import (
+    ImageQuestionTask,
+    ImageRow,
+    answer_settings,
+    answer_text,
+    generate_answers,
+)
+from handlers.tasks.bases.labels import sigmoid
+from handlers.tasks.bases.media import MediaQuery
 from handlers.telemetry.meter import Meter
 from handlers.types.parameters import ANY, TRUNCATED, Parameters, PipelineNames
 

@@ -25,17 +25,17 @@ from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.config.quoting import enumerate_names
 from handlers.errors import BadRequest, WrongCheckpoint
-from handlers.tasks._activations import softmax
-from handlers.tasks._candidate_labels import (
+from handlers.tasks.base import Label
+from handlers.tasks.bases.labels import (
     CandidateLabelParameters,
     Template,
     hypothesis,
     read_labels,
+    softmax,
     split_inputs,
     with_input_labels,
 )
-from handlers.tasks._text_pairs import PairTask
-from handlers.tasks.base import Label
+from handlers.tasks.bases.text_pairs import PairTask
 from handlers.types.model_info import HubResult
 from handlers.types.parameters import ANY, TRUNCATED, PipelineNames
 from handlers.types.request import Request

@@ -19,9 +19,8 @@ import torch
 from torch.nn import functional
 from typing_extensions import TypedDict
 
-from handlers.batching.padding import Batch, Padding, pad
+from handlers.batching.batches import Batch, Padding, pad, run_by_shape, stack
 from handlers.batching.rows import Outputs, Row, RowOutcome
-from handlers.batching.shapes import run_by_shape, stack
 from handlers.batching.tokenization import check_length, features, tokenize
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.graph_inputs import ArrayTextInputs, TokenInputs
@@ -31,18 +30,19 @@ from handlers.errors import RequestError, attempt
 from handlers.media.remote import RemoteFile
 from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, Deadline, before
-from handlers.tasks._activations import sigmoid, softmax
-from handlers.tasks._candidate_labels import (
+from handlers.tasks.base import Label
+from handlers.tasks.bases.image import SAMPLE_INPUTS, ImageRow, ImageTask
+from handlers.tasks.bases.labels import (
     CandidateLabelParameters,
     Template,
     hypothesis,
     read_labels,
+    sigmoid,
+    softmax,
     split_inputs,
     with_input_labels,
 )
-from handlers.tasks._image import SAMPLE_INPUTS, ImageRow, ImageTask
-from handlers.tasks._media import MediaQuery
-from handlers.tasks.base import Label
+from handlers.tasks.bases.media import MediaQuery
 from handlers.telemetry.meter import Meter
 from handlers.types.model_info import IMAGE_COLUMN
 from handlers.types.parameters import ANY, PipelineNames

@@ -22,10 +22,11 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 
-from handlers.config.choices import module_names, suggest
+from handlers.config.choices import suggest
 from handlers.config.quoting import quote
 from handlers.config.validation_messages import describe_validation_error
 from handlers.errors import BadRequest, RequestTooLarge, Unprocessable, WrongConfig
+from handlers.registry import EXPLAINERS
 from handlers.types.model_info import Schema
 from handlers.types.text_checks import json_type
 
@@ -246,9 +247,8 @@ class ExplanationParameters(Parameters):
     @field_validator("method")
     @classmethod
     def _method_has_a_file(cls, word: str | None) -> str | None:
-        known = module_names("explainers")
-        if word is not None and word not in known:
-            raise ValueError(f"is {quote(word)}; {suggest(word, known)}")
+        if word is not None and word not in EXPLAINERS:
+            raise ValueError(f"is {quote(word)}; {suggest(word, sorted(EXPLAINERS))}")
         return word
 
 

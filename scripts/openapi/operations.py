@@ -6,7 +6,6 @@ import inspect
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from itertools import chain
 from typing import Any
 
@@ -26,7 +25,7 @@ from handlers.http.response import JSON
 from handlers.http.streams import SERVER_SENT_EVENTS, Stream
 from handlers.protocols.base import Route
 from handlers.protocols.result_formats import CSV, LINES_TYPES
-from handlers.tasks._text import TextTask
+from handlers.tasks.bases.text import TextTask
 from handlers.types.model_info import FILE_TYPES, abilities_of
 from scripts.openapi import examples
 from scripts.openapi.schemas import (
@@ -324,8 +323,7 @@ def routes_of(mode: str) -> list[Route]:
 
 def all_routes() -> list[Route]:
     """Return the routes of every protocol."""
-    modules = (import_module(f"{protocols.__name__}.{name}") for name in protocols.ORDER)
-    return list(chain.from_iterable(module.Protocol.routes for module in modules))
+    return list(chain.from_iterable(kind.routes for kind in protocols.kinds()))
 
 
 def route_operations(mode: str, routes: Sequence[Route], schemas: Schemas) -> list[Operation]:

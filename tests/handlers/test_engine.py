@@ -16,7 +16,7 @@ from handlers.engine import HEALTH_CHECKS, Engine
 from handlers.errors import BadRequest, DeadlineExceeded, InternalError, WrongConfig
 from handlers.model import Model
 from handlers.process.threads import SeveralThreads
-from handlers.tasks._text import TextTask
+from handlers.tasks.bases.text import TextTask
 from handlers.telemetry.meter import Meter
 from handlers.types.parameters import Parameters
 from handlers.types.request import Request, TokenCount

@@ -14,7 +14,8 @@ from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from handlers import tasks
-from handlers.config.choices import modes, module_names
+from handlers.config.choices import modes
+from handlers.registry import EXPLANATION_TARGETS
 from scripts import openapi
 from scripts.write_openapi import main
 from tests.modes import each_mode
@@ -76,7 +77,7 @@ def test_each_file_is_openapi(mode: str) -> None:
 
 
 def test_every_target_is_that_of_a_mode() -> None:
-    assert explained_modes() == module_names("explainers/targets")
+    assert explained_modes() == list(EXPLANATION_TARGETS)
 
 
 def test_every_component_is_used() -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from handlers.config.choices import module_names
+from handlers.registry import EXPLANATION_TARGETS
 
 if TYPE_CHECKING:
     from handlers.explainers.targets.base import BaseExplanationTarget
@@ -13,8 +12,7 @@ if TYPE_CHECKING:
 
 def get(mode: str) -> type[BaseExplanationTarget[Any]] | None:
     """Return the `ExplanationTarget` of a mode; None where the mode has no explanations."""
-    if mode not in module_names("explainers/targets"):
+    if mode not in EXPLANATION_TARGETS:
         return None
-    module = import_module(f"handlers.explainers.targets.{mode}")
-    target: type[BaseExplanationTarget[Any]] = module.ExplanationTarget
+    target: type[BaseExplanationTarget[Any]] = EXPLANATION_TARGETS.load(mode)
     return target

@@ -9,10 +9,9 @@ from typing import Any, ClassVar, Generic, TypeVar
 from handlers.config.quoting import enumerate_names, quote
 from handlers.errors import BadRequest, RequestError
 from handlers.explainers import methods_for
-from handlers.explainers._attribution import Attribution
-from handlers.explainers._page import View
-from handlers.explainers._runner import ExplanationRunner
-from handlers.explainers.base import AnyTarget, ExplainedModel
+from handlers.explainers.base import AnyTarget, Attribution, ExplainedModel
+from handlers.explainers.page import View
+from handlers.explainers.runner import ExplanationRunner
 from handlers.model import Model
 from handlers.process.deadline import Deadline
 from handlers.tasks.base import BaseTask, Label
@@ -32,8 +31,8 @@ class BaseExplanationTarget(ABC, Generic[TaskT]):
     """The explanation target of a mode: what is explained of a prediction.
 
     What modes with the same kind of rows have in common is in a base class of theirs:
-    :class:`handlers.explainers.targets._text.TextExplanationTarget` and
-    :class:`handlers.explainers.targets._image.ImageExplanationTarget`.
+    :class:`handlers.explainers.bases.text.TextExplanationTarget` and
+    :class:`handlers.explainers.bases.image.ImageExplanationTarget`.
 
     Attributes:
         results: type of the explanation, for its schema.

@@ -16,18 +16,18 @@ import numpy.typing as npt
 import torch
 
 from handlers.errors import BadRequest
-from handlers.explainers._attribution import (
+from handlers.explainers.base import (
     Attribution,
     AttributionTarget,
     TokensComparison,
     unit_vector,
 )
-from handlers.explainers._segments import segment_tokens
-from handlers.explainers.targets._text import (
+from handlers.explainers.bases.text import (
     Explanation,
     Place,
     TextExplanationTarget,
     explanation_fields,
+    segment_tokens,
     tokens_at,
 )
 from handlers.explainers.targets.base import as_integer

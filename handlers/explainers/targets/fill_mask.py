@@ -14,16 +14,16 @@ import numpy.typing as npt
 
 from handlers.config.quoting import quote
 from handlers.errors import BadRequest
-from handlers.explainers._attribution import Attribution, AttributionTarget
-from handlers.explainers._segments import segment_tokens
-from handlers.explainers.targets._text import (
+from handlers.explainers.base import Attribution, AttributionTarget
+from handlers.explainers.bases.text import (
     Explanation,
     TextExplanationTarget,
     explanation_fields,
+    segment_tokens,
 )
 from handlers.explainers.targets.base import as_integer, require_keys
-from handlers.tasks._activations import softmax
 from handlers.tasks.base import Label
+from handlers.tasks.bases.labels import softmax
 from handlers.tasks.fill_mask import Task
 from handlers.types.request import RequestState
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from handlers.explainers.targets._image_label import ImageLabelExplanationTarget
+from handlers.explainers.bases.image import ImageLabelExplanationTarget
 from handlers.tasks.image_classification import Task
 from handlers.types.request import RequestState
 

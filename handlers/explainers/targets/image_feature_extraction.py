@@ -12,9 +12,8 @@ import numpy as np
 import torch
 
 from handlers.errors import Unprocessable
-from handlers.explainers._attribution import Comparison, unit_vector
-from handlers.explainers._patches import ImageTarget
-from handlers.explainers.targets._image import ImageExplanation, ImageExplanationTarget
+from handlers.explainers.base import Comparison, unit_vector
+from handlers.explainers.bases.image import ImageExplanation, ImageExplanationTarget, ImageTarget
 from handlers.explainers.targets.base import as_integer
 from handlers.tasks.base import Label
 from handlers.tasks.image_feature_extraction import Task

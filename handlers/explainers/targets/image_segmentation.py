@@ -17,14 +17,17 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from handlers.batching.padding import Batch
+from handlers.batching.batches import Batch
 from handlers.batching.rows import Outputs
-from handlers.explainers._patches import ExplainedImageModel, ImageTarget
 from handlers.explainers.base import Forward
-from handlers.explainers.targets._image_label import ImageLabelExplanationTarget
+from handlers.explainers.bases.image import (
+    ExplainedImageModel,
+    ImageLabelExplanationTarget,
+    ImageTarget,
+)
 from handlers.model import Model
 from handlers.process.deadline import Deadline
-from handlers.tasks._activations import softmax
+from handlers.tasks.bases.labels import softmax
 from handlers.tasks.image_segmentation import Task
 from handlers.types.request import RequestState
 

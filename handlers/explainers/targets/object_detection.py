@@ -11,9 +11,13 @@ from typing import Any
 
 from handlers.config.quoting import quote
 from handlers.errors import BadRequest
-from handlers.explainers._page import View
-from handlers.explainers._patches import ImageTarget
-from handlers.explainers.targets._image import ImageExplanation, ImageExplanationTarget, image_view
+from handlers.explainers.bases.image import (
+    ImageExplanation,
+    ImageExplanationTarget,
+    ImageTarget,
+    image_view,
+)
+from handlers.explainers.page import View
 from handlers.explainers.targets.base import as_integer
 from handlers.tasks.object_detection import DetectedObject, Detection, Task
 from handlers.types.request import RequestState

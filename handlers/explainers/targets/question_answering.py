@@ -13,10 +13,8 @@ from typing import Any
 from handlers.batching.rows import Row
 from handlers.batching.tokenization import Window
 from handlers.errors import BadRequest
-from handlers.explainers._attribution import Attribution, AttributionTarget
-from handlers.explainers._page import View, text_view
-from handlers.explainers._segments import segment_tokens
-from handlers.explainers.targets._text import (
+from handlers.explainers.base import Attribution, AttributionTarget
+from handlers.explainers.bases.text import (
     Attributions,
     Place,
     Segments,
@@ -24,8 +22,10 @@ from handlers.explainers.targets._text import (
     attribution_sums,
     normalized,
     segment_texts,
+    segment_tokens,
     target_at,
 )
+from handlers.explainers.page import View, text_view
 from handlers.explainers.targets.base import as_integer, require_keys
 from handlers.tasks.question_answering import AnswerSpan, Task
 from handlers.types.request import RequestState

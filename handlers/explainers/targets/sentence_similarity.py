@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 
 from handlers.checkpoints.sentence_transformers import OUTPUT
-from handlers.explainers._attribution import Attribution, AttributionTarget, Comparison
-from handlers.explainers._segments import segment_tokens
-from handlers.explainers.targets._text import (
+from handlers.explainers.base import Attribution, AttributionTarget, Comparison
+from handlers.explainers.bases.text import (
     Attributions,
     Segments,
     TextExplanationTarget,
     attribution_sums,
     normalized,
     segment_texts,
+    segment_tokens,
 )
 from handlers.explainers.targets.base import as_integer
 from handlers.tasks.base import Label

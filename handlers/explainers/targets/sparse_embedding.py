@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from handlers.errors import BadRequest
-from handlers.explainers._attribution import Attribution, AttributionTarget
-from handlers.explainers._segments import segment_tokens
-from handlers.explainers.targets._text import (
+from handlers.explainers.base import Attribution, AttributionTarget
+from handlers.explainers.bases.text import (
     Explanation,
     TextExplanationTarget,
     explanation_fields,
+    segment_tokens,
     target_at,
 )
 from handlers.explainers.targets.base import as_integer

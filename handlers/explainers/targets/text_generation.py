@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from handlers.explainers.targets._generated_text import GeneratedTextTarget, TokenWeight
-from handlers.explainers.targets._text import Explanation
+from handlers.explainers.bases.generated_text import GeneratedTextTarget, TokenWeight
+from handlers.explainers.bases.text import Explanation
 from handlers.tasks.base import Label
 from handlers.tasks.text_generation import Generated, Task
 

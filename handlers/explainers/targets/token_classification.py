@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 
 from handlers.errors import BadRequest
-from handlers.explainers._attribution import Attribution, AttributionTarget
-from handlers.explainers._segments import segment_tokens
-from handlers.explainers.targets._text import (
+from handlers.explainers.base import Attribution, AttributionTarget
+from handlers.explainers.bases.text import (
     Explanation,
     Place,
     TextExplanationTarget,
     explanation_fields,
+    segment_tokens,
     target_at,
     tokens_at,
 )
 from handlers.explainers.targets.base import as_integer
-from handlers.tasks._activations import softmax
+from handlers.tasks.bases.labels import softmax
 from handlers.tasks.token_classification import Task
 from handlers.types.request import RequestState
 

@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-from handlers.explainers.targets._generated_text import TokenWeight
-from handlers.explainers.targets._text import Explanation
-from handlers.explainers.targets._text_to_text import TextToTextTarget
+from handlers.explainers.bases.generated_text import TextToTextTarget, TokenWeight
+from handlers.explainers.bases.text import Explanation
 from handlers.tasks.base import Label
 from handlers.tasks.translation import Task, Translation
 

@@ -12,9 +12,8 @@ from typing import Any
 import numpy.typing as npt
 import torch
 
-from handlers.batching.padding import Batch
-from handlers.explainers._patches import ExplainedImageModel
-from handlers.explainers.targets._image_label import ImageLabelExplanationTarget
+from handlers.batching.batches import Batch
+from handlers.explainers.bases.image import ExplainedImageModel, ImageLabelExplanationTarget
 from handlers.model import Model
 from handlers.process.deadline import Deadline
 from handlers.tasks.visual_question_answering import Task, fixed_patch_order

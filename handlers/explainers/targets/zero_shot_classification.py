@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from handlers.explainers._attribution import Attribution, AttributionTarget
-from handlers.explainers._segments import segment_tokens
-from handlers.explainers.targets._text import (
+from handlers.explainers.base import Attribution, AttributionTarget
+from handlers.explainers.bases.text import (
     Explanation,
     TextExplanationTarget,
     attribution_sums,
     normalized,
     segment_texts,
+    segment_tokens,
     target_at,
 )
 from handlers.explainers.targets.base import LabelTarget, candidate_number

@@ -12,8 +12,11 @@ from typing import Any
 
 import numpy.typing as npt
 
-from handlers.explainers._patches import ExplainedImageModel, ImageTarget
-from handlers.explainers.targets._image_label import ImageLabelExplanationTarget
+from handlers.explainers.bases.image import (
+    ExplainedImageModel,
+    ImageLabelExplanationTarget,
+    ImageTarget,
+)
 from handlers.explainers.targets.base import candidate_number
 from handlers.model import Model
 from handlers.process.deadline import Deadline

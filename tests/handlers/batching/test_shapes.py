@@ -7,9 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from handlers.batching.padding import Batch
+from handlers.batching.batches import ArrayRow, Batch, run_by_shape
 from handlers.batching.rows import require_outputs
-from handlers.batching.shapes import ArrayRow, run_by_shape
 from handlers.errors import BadRequest, OutOfMemory
 from handlers.telemetry.meter import Meter
 

@@ -16,7 +16,7 @@ from handlers.checkpoints.load_trials import FILE, TrialKey
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.engine import Engine
 from handlers.formats import _packable, pretrained
-from handlers.tasks._batching_trial import BatchingTrial
+from handlers.tasks.warmup import BatchingTrial
 from handlers.types.request import Request
 
 MODE = "sequence_classification"

@@ -14,7 +14,7 @@ from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.errors import WrongCheckpoint
 from handlers.formats.pretrained import PretrainedModel
-from handlers.tasks._text import TextTask
+from handlers.tasks.bases.text import TextTask
 from handlers.types.request import Request
 from tests import families
 

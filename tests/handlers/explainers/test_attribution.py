@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from handlers.explainers._attribution import Attribution
+from handlers.explainers.base import Attribution
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from handlers import explainers
 from handlers.config.choices import save_modes
 from handlers.config.model_config import ModelConfig
-from handlers.explainers._tokens import TokenBatch
+from handlers.explainers.bases.text import TokenBatch
 from handlers.formats import export
 from handlers.types.request import Request
 from tests import decisive

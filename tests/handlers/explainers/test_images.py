@@ -22,9 +22,14 @@ from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.errors import BadRequest, DeadlineExceeded, Unprocessable
 from handlers.explainers import get, methods_for, targets
-from handlers.explainers._heat_map import PixelScale, heat_map, picture
-from handlers.explainers._patches import Patches, PixelBatch
-from handlers.explainers.targets._image import ImageExplanationTarget
+from handlers.explainers.bases.image import (
+    ImageExplanationTarget,
+    Patches,
+    PixelBatch,
+    PixelScale,
+    heat_map,
+    picture,
+)
 from handlers.model import ForwardOnlyModel, Model
 from handlers.process.deadline import Deadline
 from handlers.process.ranks import seeded

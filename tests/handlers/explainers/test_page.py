@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from handlers.explainers._page import prefers_page, render
+from handlers.explainers.page import prefers_page, render
 from handlers.explainers.targets import get
 
 EXPLANATION: dict[str, Any] = {

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from handlers.errors import DeadlineExceeded, Unprocessable
-from handlers.explainers._time_shares import TimeShares, weights_of
 from handlers.explainers.base import AttributionBatch
 from handlers.explainers.layer_integrated_gradients import Explainer
+from handlers.explainers.runner import TimeShares, weights_of
 from handlers.process.deadline import Deadline
 from handlers.types.request import Request
 from tests.clock import Clock

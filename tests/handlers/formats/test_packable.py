@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForTokenClassification, PreTrainedModel
 
-from handlers.batching.padding import Padding
+from handlers.batching.batches import Padding
 from handlers.checkpoints.trial_rows import trial_rows
 from handlers.config.handler_section import HandlerSection
 from handlers.formats import _packable

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -138,17 +137,6 @@ class TestEveryProtocol:
         answer = protocol.error_response(FIRST, MISTAKE)
         assert (answer.status, answer.content_type) == (400, "application/json")
         assert str(MISTAKE) in found_texts(read_json(answer.body))
-
-
-def test_every_protocol_in_the_folder_is_in_the_order_once() -> None:
-    folder = Path(protocols.__file__).parent
-    sources = {path: path.read_text(encoding="utf-8") for path in folder.rglob("*.py")}
-    found = [
-        ".".join(path.relative_to(folder).with_suffix("").parts).removesuffix(".__init__")
-        for path, source in sources.items()
-        if "\nclass Protocol(" in source
-    ]
-    assert sorted(found) == sorted(protocols.ORDER)
 
 
 @pytest.mark.parametrize("name", ["hugging_face", "legacy"])

@@ -16,8 +16,8 @@ from handlers.config.handler_section import Compile
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.formats.pretrained import PretrainedModel
-from handlers.tasks._audio import AudioTask
-from handlers.tasks._warmup import compile_model
+from handlers.tasks.bases.audio import AudioTask
+from handlers.tasks.warmup import compile_model
 from handlers.types.request import Request
 from tests.samples import requests_of
 from tests.serving import differences

@@ -14,7 +14,7 @@ from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPi
 
 from handlers.errors import RequestTooLarge, WrongCheckpoint
 from handlers.tasks import image_segmentation
-from handlers.tasks._image import as_batch
+from handlers.tasks.bases.image import as_batch
 from handlers.tasks.image_segmentation import class_map
 from tests import tiny, vision_families
 from tests.images import IMAGES, TEXTS

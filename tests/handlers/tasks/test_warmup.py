@@ -9,7 +9,7 @@ import pytest
 from handlers.batching.packing import PackedBatch
 from handlers.config.model_config import ModelConfig
 from handlers.formats.pretrained import PretrainedModel
-from handlers.tasks._text import TextTask
+from handlers.tasks.bases.text import TextTask
 from tests.samples import FINE
 from tests.serving import Served
 

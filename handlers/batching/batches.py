@@ -1,0 +1,287 @@
+"""Batches of padded rows, grouped by length."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from handlers.batching.chunks import error_of_rows, runs_in_halves
+from handlers.batching.rows import BaseRow, Keep, Outputs, Row, RowOutcome, keep_all
+from handlers.telemetry.meter import Meter
+
+Batch = dict[str, torch.Tensor]
+Forward = Callable[[Batch], Mapping[str, torch.Tensor]]
+Side = Literal["left", "right"]
+
+
+@dataclass(frozen=True)
+class Padding:
+    """How rows are padded.
+
+    Attributes:
+        ids: the padding id of each model input; 0 for inputs not listed.
+        side: the side that is padded.
+        sizes: the numbers that each token has in an input that has several. A row with one number
+            for each token has it in all their places.
+        unnumbered: the id of the token that has no position of its own, also within a text; None
+            where every token has one.
+    """
+
+    ids: Mapping[str, int]
+    side: Side = "right"
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    unnumbered: int | None = None
+
+
+def group_by_length(
+    lengths: Sequence[int],
+    budget: int,
+    max_padding_share: float = 0.5,
+    padded_limit: float = math.inf,
+) -> Iterator[list[int]]:
+    """Yield groups of row indices, longest row first.
+
+    Args:
+        lengths: the length of each row.
+        budget: the maximum number of tokens in a group, padding included. A longer row forms a
+            group alone.
+        max_padding_share: a row that would have a larger share of padding starts a new group.
+        padded_limit: a longer row forms a group with rows of its length only.
+    """
+    order = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True)
+    group: list[int] = []
+    for index in order:
+        longest = lengths[group[0]] if group else 0
+        full = (len(group) + 1) * longest > budget
+        shortest = longest if longest > padded_limit else (1 - max_padding_share) * longest
+        if group and (full or lengths[index] < shortest):
+            yield group
+            group = []
+        group.append(index)
+    if group:
+        yield group
+
+
+def pad(rows: Sequence[Row], padding: Padding) -> Batch:
+    """Return the rows as tensors, with an attention mask.
+
+    Returns:
+        Tensors of shape (rows, longest row), or (rows, longest row, size) for the inputs of
+        `padding.sizes`.
+    """
+    width = max(map(len, rows))
+    batch = {}
+    for name in rows[0].features:
+        shape = (len(rows), width, padding.sizes.get(name, 1))
+        batch[name] = np.full(shape, padding.ids.get(name, 0))
+    mask = np.zeros((len(rows), width), dtype=np.int64)
+    for index, row in enumerate(rows):
+        real = unpadded(len(row), width, padding.side)
+        mask[index, real] = 1
+        for name, values in row.features.items():
+            batch[name][index, real] = np.reshape(values, (len(row), -1))
+    tensors = {"attention_mask": torch.from_numpy(mask)}
+    for name, array in batch.items():
+        tensors[name] = torch.from_numpy(array if name in padding.sizes else array[..., 0])
+    return tensors
+
+
+def unpadded(length: int, width: int, side: Side) -> slice:
+    """Return the columns of a row of `length` tokens that is padded to `width`."""
+    return slice(0, length) if side == "right" else slice(width - length, width)
+
+
+def without_padding(
+    outputs: Mapping[str, torch.Tensor], rows: Sequence[Row], side: Side, per_token: Iterable[str]
+) -> list[Outputs]:
+    """Return the outputs of each row of a padded batch.
+
+    Args:
+        outputs: what a model returns for the batch.
+        rows: the rows of the batch.
+        side: the side that is padded.
+        per_token: names of the outputs that have a value for each token; padding is removed.
+    """
+    width = max(map(len, rows))
+    arrays = {}
+    for name, tensor in outputs.items():
+        arrays[name] = to_numpy(tensor)
+    found: list[Outputs] = []
+    for position, row in enumerate(rows):
+        own = {}
+        for name, array in arrays.items():
+            values = array[position]
+            own[name] = values[unpadded(len(row), width, side)] if name in per_token else values
+        found.append(own)
+    return found
+
+
+def run(
+    forward: Forward,
+    rows: Sequence[Row],
+    *,
+    padding: Padding,
+    budget: int,
+    per_token: Iterable[str],
+    meter: Meter,
+    padded_limit: float = math.inf,
+    keep: Keep = keep_all,
+    collate: Callable[[Sequence[Any]], Batch] | None = None,
+) -> list[RowOutcome]:
+    """Run every row once, grouped by length, and return the outcome of each row in their order.
+
+    A forward pass that raises a :class:`RequestError` ends with it for its own rows only. Rows that
+    do not fit in memory together run in halves.
+
+    Args:
+        forward: runs a padded batch.
+        rows: the rows.
+        padding: the padding ids and side.
+        budget: the maximum number of tokens per forward, padding included.
+        per_token: names of the outputs that have a value for each token; padding is removed.
+        meter: counts forwards, tokens and slots.
+        padded_limit: the longest row that may share a forward with shorter ones.
+        keep: returns what is kept of a row's outputs.
+        collate: returns the batch of rows; by default they are padded.
+    """
+    results: list[RowOutcome] = [{}] * len(rows)
+    costs = list(map(attrgetter("cost"), rows))
+    waiting = deque(group_by_length(costs, budget, padded_limit=padded_limit))
+    while waiting:
+        group, failure = waiting.popleft(), None
+        members = list(map(rows.__getitem__, group))
+        batch = collate(members) if collate else pad(members, padding)
+        try:
+            outputs = without_padding(forward(batch), members, padding.side, per_token)
+        except Exception as error:  # noqa: BLE001 - errors of libraries are raised again
+            failure = error_of_rows(error)
+        if failure:
+            if not runs_in_halves(failure, group, waiting):
+                for index in group:
+                    results[index] = failure
+            continue
+        for index, found in zip(group, outputs, strict=True):
+            results[index] = keep(rows[index], found)
+        meter.count(forwards=1, tokens=sum(map(len, members)), slots=batch["input_ids"].numel())
+    return results
+
+
+def to_numpy(tensor: torch.Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    """Return a tensor as a float32 array in host memory."""
+    return tensor.detach().float().cpu().numpy()
+
+
+@dataclass(frozen=True)
+class ArrayRow(BaseRow):
+    """The model inputs of one row: an array for each, without the first dimension of a batch.
+
+    Attributes:
+        features: the arrays by the name of the input.
+        size: what they cost, in the unit of the task's budget: pixels of an image, for example.
+    """
+
+    features: Mapping[str, np.ndarray[Any, Any]]
+    size: int
+
+    @property
+    def cost(self) -> int:
+        return self.size + sum(self.shared.values())
+
+    @property
+    def shared(self) -> Mapping[Hashable, int]:
+        """What it costs in addition, by what that is for: rows of one batch compute it once."""
+        return {}
+
+    @property
+    def shape(self) -> Hashable:
+        """The shapes of its arrays, which rows of one batch have in common."""
+        return shape_of(self.features)
+
+
+def shape_of(features: Mapping[str, np.ndarray[Any, Any]]) -> Hashable:
+    """Return the shapes of arrays."""
+    return tuple((name, array.shape) for name, array in sorted(features.items()))
+
+
+def stack(rows: Sequence[BaseRow]) -> Batch:
+    """Return rows of equal shapes as tensors with a first dimension of rows."""
+    return {
+        name: torch.from_numpy(np.stack([row.features[name] for row in rows]))
+        for name in rows[0].features
+    }
+
+
+def run_by_shape(
+    forward: Callable[[Batch], Mapping[str, torch.Tensor]],
+    rows: Sequence[ArrayRow],
+    *,
+    budget: int,
+    meter: Meter,
+    keep: Keep = keep_all,
+    collate: Callable[[Sequence[Any]], Batch] = stack,
+) -> list[RowOutcome]:
+    """Run every row once, grouped by shape, and return the outcome of each row in their order.
+
+    A forward pass that raises a :class:`RequestError` ends with it for its own rows only. Rows that
+    do not fit in memory together run in halves.
+
+    Args:
+        forward: runs a batch.
+        rows: the rows.
+        budget: the maximum cost of the rows of one forward; a more expensive row runs alone.
+        meter: counts forwards.
+        keep: returns what is kept of a row's outputs.
+        collate: returns the batch of rows of equal shapes.
+    """
+    results: list[RowOutcome] = [{}] * len(rows)
+    waiting = deque(group_by_shape(rows, budget))
+    while waiting:
+        group, failure = waiting.popleft(), None
+        try:
+            outputs = forward(collate([rows[index] for index in group]))
+            arrays = {name: to_numpy(tensor) for name, tensor in outputs.items()}
+        except Exception as error:  # noqa: BLE001 - errors of libraries are raised again
+            failure = error_of_rows(error)
+        if failure:
+            if not runs_in_halves(failure, group, waiting):
+                for index in group:
+                    results[index] = failure
+            continue
+        for place, index in enumerate(group):
+            found = {name: array[place] for name, array in arrays.items()}
+            results[index] = keep(rows[index], found)
+        meter.count(forwards=1)
+    return results
+
+
+def group_by_shape(rows: Sequence[ArrayRow], budget: int) -> Iterator[list[int]]:
+    """Yield groups of indices of rows with equal shapes, each within a budget."""
+    by_shape = defaultdict[Hashable, list[int]](list)
+    for index, row in enumerate(rows):
+        by_shape[row.shape].append(index)
+    for indices in by_shape.values():
+        yield from _within_budget(rows, indices, budget)
+
+
+def _within_budget(
+    rows: Sequence[ArrayRow], indices: Sequence[int], budget: int
+) -> Iterator[list[int]]:
+    group: list[int] = []
+    cost, shared = 0, dict[Hashable, int]()
+    for index in indices:
+        row = rows[index]
+        together = {**shared, **row.shared}
+        if group and cost + row.size + sum(together.values()) > budget:
+            yield group
+            group, cost, together = [], 0, dict(row.shared)
+        group.append(index)
+        cost, shared = cost + row.size, together
+    if group:
+        yield group

@@ -1,0 +1,1 @@
+"""What explanations of texts, of images and of generated texts have in common."""

@@ -1,0 +1,269 @@
+"""The share of each request in the time for the explanations of a batch."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from handlers import explainers
+from handlers.batching.chunks import memory_errors
+from handlers.config.quoting import enumerate_names
+from handlers.errors import (
+    DeadlineExceeded,
+    DeviceFailed,
+    NotFinite,
+    OutOfMemory,
+    RequestError,
+    Unprocessable,
+    attempt,
+)
+from handlers.explainers.base import AnyTarget, Attribution, BaseExplainer, ExplainedModel
+from handlers.process.deadline import Deadline
+from handlers.types.parameters import ExplanationParameters
+from handlers.types.request import RequestState
+
+
+def weights_of(owners: Sequence[int]) -> list[float]:
+    """Return the weight of each item; the weights of the items of one owner sum to 1."""
+    counts = Counter(owners)
+    return [1 / counts[owner] for owner in owners]
+
+
+class TimeShares:
+    """Divides the time that is left among items; what one does not use is left for later ones.
+
+    Args:
+        deadline: the time limit of all items.
+        weights: the weight of each item.
+        cheaper: how to ask for what takes less time, for errors.
+    """
+
+    def __init__(self, deadline: Deadline, weights: Sequence[float], cheaper: str) -> None:
+        self.deadline = deadline
+        self._cheaper = cheaper
+        self._alone = sum(weights) < 1.5
+        self._left = sum(weights)
+
+    def take(self, weights: Sequence[float]) -> Deadline:
+        """Return the time limit of some items that run together.
+
+        Of several a part is kept in case that one takes too long: the others run again alone.
+        """
+        weight = sum(weights)
+        kept = max(weights) if len(weights) > 1 and not self._alone else 0.0
+        parts = max(1.0, (self._left + kept) / weight)
+        self._left -= weight
+        return self.deadline.share(parts)
+
+    def give_back(self, weights: Sequence[float]) -> None:
+        """Count items that will run again."""
+        self._left += sum(weights)
+
+    def timed_out(self, method: str, share: Deadline) -> RequestError:
+        """Return the error of an item that was not finished in its share.
+
+        With the whole time, the request is too expensive for this model; with a part, it may be
+        finished in another batch.
+        """
+        seconds = self.deadline.seconds
+        if self._alone:
+            return Unprocessable(
+                f"{method} did not finish within explain_timeout, {seconds:g} s; {self._cheaper}."
+            )
+        return DeadlineExceeded(
+            f"{method} did not finish within {share.seconds:.3g} s, its share of explain_timeout,"
+            f" {seconds:g} s for the whole batch; send it again, {self._cheaper}."
+        )
+
+
+NOT_CONVERGED = (
+    "The attributions do not sum to the difference that they explain within 5%; set a larger "
+    "n_steps or n_samples, or use them with caution."
+)
+NOT_FINITE = (
+    "The attributions of this request are no finite numbers; use method feature_ablation, or set "
+    "dtype: float32 in the YAML of the model."
+)
+
+
+class Selector(Protocol):
+    """The part of an explanation target that the runner uses."""
+
+    @classmethod
+    def method_by_default(cls, *, gradients: bool) -> str:
+        """Return the method where a request names none."""
+
+    def select(self, state: RequestState) -> Sequence[AnyTarget]:
+        """Return the model outputs to explain."""
+
+    def to_response(
+        self, state: RequestState, selected: Sequence[Any], attributions: Sequence[Attribution]
+    ) -> dict[str, Any]:
+        """Return the response for a request."""
+
+
+@dataclass(frozen=True)
+class AttributionJob:
+    """A target with the explainer, the parameters and the owner of its request."""
+
+    target: AnyTarget
+    method: str
+    explainer: BaseExplainer
+    settings: ExplanationParameters
+    owner: int
+
+    @property
+    def cost(self) -> int:
+        """Approximate number of tokens or pixels to compute."""
+        cost: int = self.target.row.cost
+        return cost * self.explainer.forwards(self.target, self.settings)
+
+    @property
+    def batch_key(self) -> Hashable:
+        """The properties that items must have in common to share forward passes."""
+        comparison = self.target.comparison
+        key = comparison and comparison.batch_key
+        settings = self.explainer.batch_key(self.settings)
+        return self.method, self.target.output, len(self.target.index), key, settings
+
+
+class ExplanationRunner:
+    """Explains the requests of one batch.
+
+    Args:
+        explanation_target: the explanation target of the mode.
+        model: the model.
+    """
+
+    def __init__(self, explanation_target: Selector, model: ExplainedModel) -> None:
+        self._target = explanation_target
+        self._model = model
+
+    def explain(self, states: Sequence[RequestState]) -> list[dict[str, Any] | RequestError]:
+        """Return the explanation or the error of each request, in their order."""
+        planned = [attempt(self._plan, state) for state in states]
+        items = [item for plan in planned if not isinstance(plan, RequestError) for item in plan]
+        outcomes = self._run(items)
+        return [
+            plan
+            if isinstance(plan, RequestError)
+            else attempt(self._to_response, state, plan, outcomes)
+            for state, plan in zip(states, planned, strict=True)
+        ]
+
+    def _plan(self, state: RequestState) -> list[AttributionJob]:
+        method = method_for(state.settings, self._target, self._model)
+        explainer = explainers.get(method)()
+        return [
+            AttributionJob(target, method, explainer, state.settings, state.http_request_id)
+            for target in self._target.select(state)
+        ]
+
+    def _run(self, items: Sequence[AttributionJob]) -> dict[int, Attribution | RequestError]:
+        """Return outcomes by `id` of the item; cheap groups run first and leave time unused."""
+        groups = sorted(self._groups(items), key=lambda group: max(item.cost for item in group))
+        weights = weights_of([item.owner for item in items])
+        by_item = dict(zip(map(id, items), weights, strict=True))
+        shares = TimeShares(self._model.deadline, weights, self._model.cheaper)
+        outcomes: dict[int, Attribution | RequestError] = {}
+        for group in groups:
+            own = [by_item[id(item)] for item in group]
+            outcomes |= zip(map(id, group), self._attribute(group, own, shares), strict=True)
+        return outcomes
+
+    def _groups(self, items: Sequence[AttributionJob]) -> Iterator[list[AttributionJob]]:
+        batches: defaultdict[Hashable, list[AttributionJob]] = defaultdict(list)
+        for item in items:
+            batches[item.batch_key].append(item)
+        for group in batches.values():
+            for part in self._model.group([item.target for item in group]):
+                yield [group[index] for index in part]
+
+    def _attribute(
+        self, group: Sequence[AttributionJob], weights: Sequence[float], shares: TimeShares
+    ) -> list[Attribution | RequestError]:
+        """Attribute a group together, or each item alone if that fails."""
+        together = attempt(self._attribute_together, group, shares.take(weights), shares)
+        if not isinstance(together, RequestError):
+            return list(together)
+        if len(group) == 1 or isinstance(together, (Unprocessable, DeviceFailed)):
+            return [together] * len(group)
+        shares.give_back(weights)
+        pairs = sorted(zip(group, weights, strict=True), key=lambda pair: pair[0].cost)
+        alone = {id(item): self._attribute([item], [weight], shares)[0] for item, weight in pairs}
+        return [alone[id(item)] for item in group]
+
+    def _attribute_together(
+        self, group: Sequence[AttributionJob], share: Deadline, shares: TimeShares
+    ) -> list[Attribution]:
+        item, model = group[0], replace(self._model, deadline=share)
+        try:
+            return _attribute_in_memory(item, model, [each.target for each in group])
+        except DeadlineExceeded:
+            raise shares.timed_out(item.method, share) from None
+
+    def _to_response(
+        self,
+        state: RequestState,
+        plan: Sequence[AttributionJob],
+        outcomes: dict[int, Attribution | RequestError],
+    ) -> dict[str, Any]:
+        attributions = []
+        for item in plan:
+            outcome = outcomes[id(item)]
+            if isinstance(outcome, RequestError):
+                raise outcome
+            if not outcome.is_finite:
+                raise NotFinite(NOT_FINITE)
+            attributions.append(outcome)
+        response = self._target.to_response(state, [item.target for item in plan], attributions)
+        return with_method(response, plan[0].method)
+
+
+def _attribute_in_memory(
+    item: AttributionJob, model: ExplainedModel, targets: Sequence[AnyTarget]
+) -> list[Attribution]:
+    """Attribute targets; a single one that memory does not suffice for in smaller passes."""
+    try:
+        with memory_errors():
+            return item.explainer.attribute(model.batch(targets), item.settings)
+    except OutOfMemory:
+        smallest = max(target.row.cost for target in targets)
+        if len(targets) > 1 or model.budget <= smallest:
+            raise
+        smaller = replace(model, budget=max(smallest, model.budget // 2))
+    return _attribute_in_memory(item, smaller, targets)
+
+
+def method_for(
+    settings: ExplanationParameters, explanation_target: Selector, model: ExplainedModel
+) -> str:
+    """Return the method of a request, or the default one.
+
+    Raises:
+        Unprocessable: the method does not attribute rows of this kind, or it needs gradients, and
+            the format of the model has none.
+    """
+    gradients = model.has_gradients
+    method = settings.method or explanation_target.method_by_default(gradients=gradients)
+    fitting = explainers.methods_for(model.batch_type, gradients=gradients)
+    if method in fitting:
+        return method
+    if not issubclass(model.batch_type, explainers.get(method).takes):
+        reason = f"does not explain {model.rows_name}"
+    else:
+        reason = "needs gradients, which this model or its save_mode does not have"
+    raise Unprocessable(f"method {method} {reason}; use {enumerate_names(fitting)}.")
+
+
+def with_method(response: dict[str, Any], method: str) -> dict[str, Any]:
+    """Add the method to a response, and a warning if a complete method did not converge.
+
+    `converged` is null for methods that are not complete: feature ablation and input x gradient.
+    """
+    if not explainers.get(method).complete:
+        return {**response, "method": method, "converged": None, "warning": None}
+    warning = None if response["converged"] else NOT_CONVERGED
+    return {**response, "method": method, "warning": warning}

@@ -1,0 +1,195 @@
+"""The base of modes that compare texts by their vectors: prompts, truncation and rows of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import PositiveInt
+from transformers import BatchEncoding, PreTrainedConfig
+
+from handlers.batching.batches import Side
+from handlers.batching.rows import Outputs, Row
+from handlers.batching.tokenization import Window, check_length, read_in_lower_case, tokenize
+from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.checkpoints.heads import base_class_for
+from handlers.checkpoints.pooling_head import PoolingHead
+from handlers.checkpoints.sentence_transformers import OUTPUT, PROMPT_MASK, SentenceTransformer
+from handlers.config.handler_section import HandlerSection
+from handlers.config.quoting import enumerate_names, quote
+from handlers.errors import BadRequest, RequestError, TextTooLong, attempt
+from handlers.tasks.bases.text import TextTask, TruncationParameters
+from handlers.types.request import TokenIds
+from handlers.types.text_checks import check_text
+
+QueryT = TypeVar("QueryT")
+Vector = npt.NDArray[np.float32]
+
+
+class PromptParameters(TruncationParameters):
+    """Parameters of each text that becomes a vector."""
+
+    max_length: PositiveInt | None = None
+    """Cuts a text to this number of tokens, where that is less than the model takes."""
+    prompt_name: str | None = None
+    """Name of a prompt of the checkpoint, which precedes the text. Without it, the default prompt
+    of the checkpoint, if it has one."""
+    prompt: str | None = None
+    """Text that precedes the text, in place of a prompt of the checkpoint."""
+
+
+@dataclass(frozen=True)
+class EmbeddedText:
+    """A text, or the ids of its tokens with special ones, that becomes a vector.
+
+    Attributes:
+        text: the text with its prompt, or token ids as they are.
+        prompt: the prompt alone.
+        truncate: whether it is cut if it is too long.
+        side: the side that is cut.
+        max_length: the number of tokens that it is cut to, if that is less than the model takes.
+    """
+
+    text: str | TokenIds
+    prompt: str
+    truncate: bool
+    side: Side
+    max_length: int | None = None
+
+
+class EmbeddingTask(TextTask[QueryT, Row]):
+    """A mode of a sentence-transformers model; see `handlers/checkpoints/sentence_transformers.py`.
+
+    A row's output is the vector of its text, before it is normalized at the end.
+    """
+
+    auto_class = "AutoModel"
+    outputs = (OUTPUT,)
+    embeds = True
+    fastest_formats: ClassVar[Mapping[str, str]] = {"cpu": "openvino"}
+
+    def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
+        super().__init__(checkpoint, settings)
+        self.prompts = sorted(self.modules.settings.prompts)
+        if self.modules.limits.do_lower_case:
+            read_in_lower_case(self.tokenizer)
+        if not self.modules.pooling.include_prompt:
+            # Made-up rows, at warm-up and in exports, have all inputs that the tokenizer names.
+            self.tokenizer.model_input_names = [*self.tokenizer.model_input_names, PROMPT_MASK]
+
+    @classmethod
+    def auto_class_for(cls, config: PreTrainedConfig) -> str:
+        return base_class_for(config)
+
+    @cached_property
+    def modules(self) -> SentenceTransformer:
+        """What the checkpoint has behind its model."""
+        hidden_size = self.checkpoint.config.get_text_config().hidden_size
+        return SentenceTransformer.read(self.checkpoint.directory, int(hidden_size))
+
+    @property
+    def reduction(self) -> Callable[[], PoolingHead]:
+        return self.modules.reduction
+
+    @property
+    def max_tokens(self) -> int | None:
+        own = self.settings.max_length or self.modules.limits.max_seq_length
+        return min((each for each in (own, self.checkpoint.limit) if each), default=None)
+
+    def read_text(self, text: Any, name: str, parameters: PromptParameters) -> EmbeddedText:
+        """Return a text, or a :class:`TokenIds`, with the prompt that parameters name.
+
+        Args:
+            text: the text in the request, or token ids.
+            name: its name in an error.
+            parameters: the parameters of the request.
+
+        Raises:
+            BadRequest: it is neither, or there is no prompt of that name.
+            RequestTooLarge: it is too long.
+        """
+        prompt = self._prompt(parameters)
+        truncate = self.truncation if parameters.truncate is None else parameters.truncate
+        side = parameters.truncation_direction
+        if isinstance(text, TokenIds):
+            text.check_length(self.max_characters)
+            text.check(self.checkpoint.vocab_size)
+            return EmbeddedText(text, "", truncate, side, parameters.max_length)
+        checked = check_text(text, name, self.max_characters)
+        if prompt:
+            checked = check_text(prompt + checked, f"prompt and {name}", self.max_characters)
+        return EmbeddedText(checked, prompt, truncate, side, parameters.max_length)
+
+    def encode_embedded(self, texts: Sequence[EmbeddedText]) -> list[Row | RequestError]:
+        """Return the row of each text; one that is too long is cut or refused."""
+        written = [(each.text, None) for each in texts if isinstance(each.text, str)]
+        encoding = tokenize(self.tokenizer, written) if written else BatchEncoding()
+        numbers = iter(range(len(written)))
+        return [
+            attempt(self._of_ids, each, each.text)
+            if isinstance(each.text, TokenIds)
+            else attempt(self._of_text, each, encoding, next(numbers))
+            for each in texts
+        ]
+
+    def vector(self, outputs: Outputs, *, normalize: bool, dimensions: int | None = None) -> Vector:
+        """Return the vector of a row, its first dimensions, or with a length of 1."""
+        vector: Vector = np.asarray(outputs[OUTPUT], dtype=np.float32)[:dimensions]
+        return vector / max(float(np.linalg.norm(vector)), 1e-12) if normalize else vector
+
+    def _prompt(self, parameters: PromptParameters) -> str:
+        if parameters.prompt is not None:
+            return parameters.prompt
+        prompts = self.modules.settings.prompts
+        name = parameters.prompt_name or self.modules.settings.default_prompt_name
+        if name is None:
+            return ""
+        if name not in prompts:
+            known = f"; send one of {enumerate_names(sorted(prompts))}" if prompts else ""
+            raise BadRequest(
+                f"parameters: prompt_name is {quote(name)}, and this model has no prompt of that"
+                f" name{known}."
+            )
+        return prompts[name]
+
+    def _of_text(self, text: EmbeddedText, encoding: BatchEncoding, number: int) -> Row:
+        options = {"truncation_side": text.side}
+        (row,) = self.fit(
+            (str(text.text), None), encoding, number, options, text.truncate, text.max_length
+        )
+        cut = len(encoding["input_ids"][number]) - len(row) if text.side == "left" else 0
+        return Window({**row.features, **self._prompt_mask(text, len(row), cut)}, row.encoding)
+
+    def _of_ids(self, text: EmbeddedText, ids: TokenIds) -> Row:
+        limits = (self.max_tokens if text.truncate else None, text.max_length)
+        if limit := min(filter(None, limits), default=None):
+            ids = ids.truncate(limit, text.side)
+        check_length(len(ids), self.max_tokens, "the text")
+        others = set(self.tokenizer.model_input_names) - {"input_ids", "attention_mask"}
+        return Row({"input_ids": list(ids.ids), **{name: [0] * len(ids) for name in others}})
+
+    def _prompt_mask(self, text: EmbeddedText, length: int, cut: int) -> dict[str, list[int]]:
+        """Return the mark of the tokens that are not pooled, those up to the end of the prompt."""
+        if self.modules.pooling.include_prompt:
+            return {}
+        marked = self._marked_tokens(text.prompt, cut) if text.prompt else 0
+        if marked >= length:
+            raise TextTooLong("The prompt leaves no tokens for the text; send a shorter one.")
+        return {PROMPT_MASK: [1] * marked + [0] * (length - marked)}
+
+    def _marked_tokens(self, prompt: str, cut: int) -> int:
+        """Return the number of tokens before the text: those of the prompt and special ones.
+
+        Args:
+            prompt: the prompt.
+            cut: how many tokens are cut on the left, where a special one stays.
+        """
+        ids = tokenize(self.tokenizer, [(prompt, None)])["input_ids"][0]
+        first, last = (
+            not set(end).isdisjoint(self.tokenizer.all_special_ids) for end in (ids[:1], ids[-1:])
+        )
+        return max(int(first), len(ids) - int(last) - cut)

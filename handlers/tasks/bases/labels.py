@@ -1,0 +1,95 @@
+"""Scores of labels, and labels that a request names."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import AliasChoices, Field
+
+from handlers.errors import BadRequest, RequestTooLarge
+from handlers.types.parameters import Parameters
+from handlers.types.text_checks import check_text
+
+
+def softmax(logits: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Return probabilities that sum to 1 along the last axis."""
+    shifted = np.exp(np.subtract(logits, logits.max(axis=-1, keepdims=True), dtype=np.float64))
+    return np.asarray(shifted / shifted.sum(axis=-1, keepdims=True))
+
+
+def sigmoid(logits: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Return each logit's own probability, without overflow for large negative ones."""
+    return np.asarray(0.5 * (1 + np.tanh(0.5 * np.asarray(logits, dtype=np.float64))))
+
+
+LABEL_KEYS = ("candidate_labels", "candidateLabels")
+MAX_LABELS = 1_000
+MAX_TEMPLATE = 1_000
+PLACE = "{}"
+Template = Annotated[str, Field(max_length=MAX_TEMPLATE)]
+
+
+class CandidateLabelParameters(Parameters):
+    """The labels that a request names."""
+
+    candidate_labels: Annotated[list[str], Field(max_length=MAX_LABELS)] | str | None = Field(
+        default=None, validation_alias=AliasChoices(*LABEL_KEYS)
+    )
+    """The labels to choose from: a list, or a text with commas between them. Without them, those of
+    the inputs. Alias: `candidateLabels`."""
+
+
+def split_inputs(inputs: Any) -> tuple[Any, dict[str, Any]]:
+    """Return inputs without the labels that an object has beside its other keys, and the labels."""
+    if not isinstance(inputs, dict):
+        return inputs, {}
+    labels = {key: value for key, value in inputs.items() if key in LABEL_KEYS}
+    return {key: value for key, value in inputs.items() if key not in LABEL_KEYS}, labels
+
+
+def with_input_labels(parameters: dict[str, Any], labels: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a request, with the labels of its inputs where they have none.
+
+    `null` means the default, here as elsewhere: the labels of the inputs.
+    """
+    given = {name: each for name, each in parameters.items() if each is not None}
+    return given if not given.keys().isdisjoint(LABEL_KEYS) else {**labels, **given}
+
+
+def read_labels(given: list[str] | str | None, max_labels: int, max_characters: int) -> list[str]:
+    """Return the labels of a request.
+
+    Raises:
+        BadRequest: there are none, or one is empty.
+        RequestTooLarge: there are too many, or one is too long.
+    """
+    if given is None:
+        raise BadRequest("parameters has no candidate_labels; send the labels to choose from.")
+    if isinstance(given, str):
+        given = [label.strip() for label in given.split(",") if label.strip()]
+    if not given:
+        raise BadRequest("candidate_labels is empty; send at least one label.")
+    if len(given) > max_labels:
+        raise RequestTooLarge(
+            f"candidate_labels has {len(given):,} labels, and this model takes {max_labels:,} a"
+            " request; send fewer."
+        )
+    return [check_text(label, "candidate_labels", max_characters) for label in given]
+
+
+def hypothesis(template: str, label: str) -> str:
+    """Return the hypothesis of a label.
+
+    Only the place of the label is filled: the template is a client's, and no format string.
+
+    Raises:
+        BadRequest: the template has no place, or several.
+    """
+    if template.count(PLACE) != 1:
+        raise BadRequest(
+            f"hypothesis_template has {PLACE} {template.count(PLACE)} times; write it once, in the"
+            " place of the label."
+        )
+    return template.replace(PLACE, label)

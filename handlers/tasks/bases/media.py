@@ -1,0 +1,173 @@
+"""The base of modes that read files: fetching and reading them, and batches of equal shapes."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import torch
+
+from handlers.batching.batches import ArrayRow, Batch, group_by_shape, run_by_shape, stack
+from handlers.batching.rows import RowOutcome
+from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.config.handler_section import HandlerSection
+from handlers.errors import RequestError, attempt
+from handlers.media.files import MediaFiles, MediaType
+from handlers.media.remote import RemoteFile
+from handlers.model import Model
+from handlers.process.deadline import NO_DEADLINE, Deadline, before
+from handlers.tasks.base import BaseTask
+from handlers.telemetry.meter import Meter
+from handlers.types.model_info import Limits
+from handlers.types.request import Request
+
+# Reading a file costs as much as encoding so many characters: 16 files are read between two looks
+# at the time limit.
+FILE_CHARACTERS = 62_500
+
+MediaRowT = TypeVar("MediaRowT", bound=ArrayRow)
+QueryT = TypeVar("QueryT")
+ResultT = TypeVar("ResultT")
+
+
+@dataclass(frozen=True)
+class MediaQuery:
+    """A file, and what to do with it."""
+
+    file: bytes | RemoteFile
+    parameters: Any
+
+
+class MediaReader:
+    """Reads the files of requests in threads of its own, before the model is called.
+
+    Args:
+        settings: the `handler:` section of the YAML.
+        media_type: the kind of the files.
+        max_bytes: the maximum number of bytes of a file.
+
+    Attributes:
+        files: takes files out of requests.
+        threads: the threads.
+    """
+
+    def __init__(self, settings: HandlerSection, media_type: MediaType, max_bytes: int) -> None:
+        hosts, timeout = settings.allowed_media_hosts, settings.media_timeout
+        self.files = MediaFiles(media_type, max_bytes, hosts, timeout)
+        self.threads = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="media")
+
+    def read(
+        self,
+        function: Callable[[QueryT, Sequence[bytes]], ResultT],
+        queries: Sequence[QueryT],
+        files: Sequence[Sequence[bytes | RemoteFile]],
+    ) -> list[ResultT | RequestError]:
+        """Return what a function makes of each query and the bytes of its files, or its error.
+
+        A file that cannot be fetched is the error of its query.
+        """
+        fetched = iter(self.files.fetch([file for each in files for file in each]))
+        own = [[next(fetched) for _ in each] for each in files]
+        return list(self.threads.map(partial(attempt, partial(_read, function)), queries, own))
+
+
+def _read(
+    function: Callable[[QueryT, Sequence[bytes]], ResultT],
+    query: QueryT,
+    files: Sequence[bytes | RequestError],
+) -> ResultT:
+    read: list[bytes] = []
+    for file in files:
+        if isinstance(file, RequestError):
+            raise file
+        read.append(file)
+    return function(query, read)
+
+
+class MediaTask(BaseTask[MediaQuery, MediaRowT]):
+    """A mode whose requests have files. Rows of equal shapes share a forward.
+
+    Args:
+        checkpoint: the checkpoint.
+        settings: the `handler:` section of the YAML.
+        media_type: the kind of the files.
+        max_bytes: the maximum number of bytes of a file.
+    """
+
+    row_kind = "arrays"
+    packs = False
+    exports = False
+    reads_media = True
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        settings: HandlerSection,
+        media_type: MediaType,
+        max_bytes: int,
+    ) -> None:
+        super().__init__(checkpoint, settings)
+        self._reader = MediaReader(settings, media_type, max_bytes)
+        self.files, self._threads = self._reader.files, self._reader.threads
+
+    @abstractmethod
+    def read(self, query: MediaQuery, file: bytes) -> list[MediaRowT]:
+        """Return the rows of a query, from the bytes of its file.
+
+        Raises:
+            RequestError: they cannot be read, or the model does not take them.
+        """
+
+    @property
+    @abstractmethod
+    def budget(self) -> int:
+        """The maximum cost of the rows of one forward."""
+
+    def parse(self, request: Request) -> MediaQuery:
+        parameters = self.read_parameters(request.parameters)
+        return MediaQuery(self.files.file(request.inputs, "inputs"), parameters)
+
+    def encode(self, queries: Sequence[MediaQuery]) -> list[list[MediaRowT] | RequestError]:
+        return self._reader.read(
+            lambda query, files: self.read(query, *files),
+            queries,
+            [[query.file] for query in queries],
+        )
+
+    def run(
+        self,
+        model: Model,
+        rows: Sequence[MediaRowT],
+        meter: Meter,
+        deadline: Deadline = NO_DEADLINE,
+    ) -> Sequence[RowOutcome]:
+        return run_by_shape(
+            before(deadline, model.forward),
+            rows,
+            budget=self.budget,
+            meter=meter,
+            keep=self.keep,
+            collate=self.collate,
+        )
+
+    def collate(self, rows: Sequence[MediaRowT]) -> Batch:
+        return stack(rows)
+
+    def groups(self, rows: Sequence[MediaRowT]) -> list[Sequence[MediaRowT]]:
+        return [[rows[index] for index in group] for group in group_by_shape(rows, self.budget)]
+
+    def encoding_cost(self, query: MediaQuery) -> int:
+        return FILE_CHARACTERS
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(
+            max_length=None,
+            max_rows=self.settings.max_rows,
+            max_characters=self.files.max_characters,
+            truncation=False,
+        )

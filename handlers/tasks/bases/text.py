@@ -1,0 +1,392 @@
+"""The base of modes whose rows are tokens of texts: tokenizer, truncation, padding and packing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, TypeVar
+
+import numpy as np
+from pydantic import BeforeValidator, Field
+from transformers import BatchEncoding
+
+from handlers.batching.batches import Batch, Padding, Side, pad, run
+from handlers.batching.packing import TILE, WIDTHS, run_packed
+from handlers.batching.rows import Row, RowOutcome
+from handlers.batching.tokenization import (
+    Text,
+    Window,
+    check_length,
+    has_offsets,
+    tokenize,
+    window,
+    without_excess,
+)
+from handlers.checkpoints.checkpoint import Checkpoint, first_position
+from handlers.checkpoints.graph_inputs import TokenInputs
+from handlers.checkpoints.trial_rows import trial_rows
+from handlers.config.handler_section import HandlerSection
+from handlers.config.model_config import ModelConfig
+from handlers.errors import (
+    BadRequest,
+    RequestError,
+    TextTooLong,
+    Unprocessable,
+    WrongConfig,
+    attempt,
+)
+from handlers.generation.chat import TemplateOptions, check_messages, prompt_of
+from handlers.generation.parameters import MAX_TEMPLATE_ARGUMENTS
+from handlers.model import Model
+from handlers.process.deadline import NO_DEADLINE, Deadline, before
+from handlers.tasks.base import BaseTask
+from handlers.tasks.warmup import BatchingTrial
+from handlers.telemetry.meter import Meter
+from handlers.types.model_info import Limits
+from handlers.types.parameters import Parameters, in_lower_case
+from handlers.types.request import Request, TokenIds, TokenizedText
+from handlers.types.text_checks import check_text, json_type
+
+QueryT = TypeVar("QueryT")
+RowT = TypeVar("RowT", bound=Row)
+
+DEFAULT_LENGTHS = (16, 48)
+
+
+class TruncationParameters(Parameters):
+    """Whether a text that is too long is cut, and at which end."""
+
+    truncate: bool | None = None
+    """Cuts a text that is too long, instead of refusing it. Without it, `truncation` of the YAML.
+    """
+    truncation_direction: Annotated[Side, BeforeValidator(in_lower_case)] = "right"
+    """The end of a text that is cut."""
+
+
+class TextTask(BaseTask[QueryT, RowT]):
+    """A mode whose rows are tokens of texts.
+
+    Attributes:
+        default_batch_tokens: tokens in one forward where the YAML sets no `max_batch_tokens`.
+        accelerator_batch_tokens: the same in predictions on an accelerator.
+        new_tokens: tokens that are generated after made-up rows.
+        needs_offsets: whether results name characters of the text.
+    """
+
+    default_batch_tokens: ClassVar[int] = 1024
+    accelerator_batch_tokens: ClassVar[int] = 4096
+    new_tokens: ClassVar[int] = 0
+    needs_offsets: ClassVar[bool] = False
+
+    def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
+        super().__init__(checkpoint, settings)
+        self.tokenizer = checkpoint.tokenizer if self.needs_offsets else checkpoint.text_tokenizer
+        # Explanations name the characters of each token.
+        self.explains = self.explains and self.tokenizer.is_fast
+        self._check_max_tokens()
+
+    def run(
+        self, model: Model, rows: Sequence[RowT], meter: Meter, deadline: Deadline = NO_DEADLINE
+    ) -> Sequence[RowOutcome]:
+        # A single row is packed only for an engine that compiles each width.
+        options: dict[str, Any] = {
+            "padding": self.padding,
+            "budget": 0 if model.runs_alone else self.forward_budget(model),
+            "per_token": self.per_token,
+            "meter": meter,
+            "keep": self.keep,
+        }
+        if model.packs and (len(rows) > 1 or model.compiles_shapes):
+            return run_packed(before(deadline, model.forward_packed), rows, **options)
+        return run(
+            before(deadline, model.forward),
+            rows,
+            padded_limit=model.padded_limit,
+            collate=self.collate,
+            **options,
+        )
+
+    def collate(self, rows: Sequence[RowT]) -> Batch:
+        return pad(rows, self.padding)
+
+    def warmup_batches(self, config: ModelConfig, model: Model) -> list[list[Any]]:
+        """Return batches of the lengths that the YAML declares, with few rows, many and one.
+
+        One row comes last: compilers treat a size of 1 as a special case. For an engine that
+        compiles for each shape there is, unless the YAML declares lengths, also a row of every
+        width that one alone may get, as wide as packed rows may be.
+        """
+        declared = config.handler.warmup_lengths or DEFAULT_LENGTHS
+        max_tokens = (self.max_tokens or max(declared)) - self.new_tokens
+        lengths = dict.fromkeys(min(length, max(1, max_tokens)) for length in declared)
+        counts = [*sorted({2, max(2, config.batchSize)}), 1]
+        shapes = dict.fromkeys(
+            (max(1, min(count, self.forward_budget(model) // length)), length)
+            for count in counts
+            for length in lengths
+        )
+        batches = [[self._made_up_row(length)] * count for count, length in shapes]
+        if config.handler.warmup_lengths or not model.compiles_shapes:
+            return batches
+        widest = min(max_tokens, max(WIDTHS))
+        return batches + [[self._made_up_row(width)] for width in range(TILE, widest + 1, TILE)]
+
+    def choose_batching(self, model: Model) -> None:
+        """Have a model pack rows where the YAML and its outputs allow it, or else pad them."""
+        if self.packs and self.settings.BetterTransformer:
+            trial = trial_rows(self.checkpoint, self.max_tokens)
+            model.pack(trial, self.padding, self.per_token)
+        # Packed rows have no padding, also in graphs that were exported for them.
+        if not model.packs:
+            self.set_batching(model)
+
+    def set_batching(self, model: Model) -> None:
+        BatchingTrial(
+            self.checkpoint,
+            self.max_tokens,
+            self.padding,
+            self.outputs,
+            self.per_token,
+            generates=self.generates,
+        ).set_batching(model)
+
+    @property
+    def graph_inputs(self) -> TokenInputs:
+        names = dict.fromkeys((*self.tokenizer.model_input_names, "attention_mask"))
+        return TokenInputs(tuple(names), self.checkpoint.row_maker)
+
+    @cached_property
+    def budget(self) -> int:
+        """The maximum number of tokens in one forward, padding included."""
+        return self.settings.max_batch_tokens or self.default_batch_tokens
+
+    def forward_budget(self, model: Model) -> int:
+        if model.on_accelerator and self.settings.max_batch_tokens is None:
+            return max(self.budget, self.accelerator_batch_tokens)
+        return self.budget
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(
+            self.max_tokens,
+            self.settings.max_rows,
+            self.max_characters,
+            self.truncation,
+            self.max_total_tokens,
+        )
+
+    @cached_property
+    def padding(self) -> Padding:
+        """The padding of this checkpoint's rows."""
+        first = first_position(self.checkpoint.config)
+        return Padding(
+            self._pad_ids(),
+            "left" if self.tokenizer.padding_side == "left" else "right",
+            unnumbered=first - 1 if first else None,
+        )
+
+    @cached_property
+    def max_tokens(self) -> int | None:
+        """The maximum number of tokens in a row: `max_length` or the checkpoint's limit."""
+        limits = [self.settings.max_length, self.checkpoint.limit]
+        return min((limit for limit in limits if limit), default=None)
+
+    @property
+    def max_total_tokens(self) -> int | None:
+        """The maximum number of tokens in a row and what is generated after it."""
+        return self.max_tokens
+
+    @cached_property
+    def max_characters(self) -> int:
+        """The maximum number of characters in a text."""
+        return self.settings.max_characters
+
+    @cached_property
+    def truncation(self) -> bool:
+        """Whether a text that is too long is truncated: `truncation`, by default true."""
+        return self.settings.truncation is not False
+
+    def encode_texts(
+        self,
+        texts: Sequence[Text],
+        truncate: Sequence[bool | None] = (),
+        sides: Sequence[Side] = (),
+        max_lengths: Sequence[int | None] = (),
+        **options: Any,
+    ) -> list[list[Window] | RequestError]:
+        """Return a row for each text or pair; one that is too long is truncated or refused.
+
+        Args:
+            texts: the texts or pairs.
+            truncate: whether each is truncated; by default as the YAML says.
+            sides: the side that each is truncated at; by default that of the tokenizer.
+            max_lengths: the number of tokens that each is truncated to, if that is less than the
+                model takes.
+            **options: the options of the tokenizer.
+        """
+        if not texts:
+            return []
+        encoding = tokenize(self.tokenizer, texts, **options)
+        rows = []
+        for number, text in enumerate(texts):
+            cut = {**options, "truncation_side": sides[number]} if sides else options
+            wanted = truncate[number] if truncate else None
+            shorter = max_lengths[number] if max_lengths else None
+            rows.append(attempt(self.fit, text, encoding, number, cut, wanted, shorter))
+        return rows
+
+    def fit(
+        self,
+        text: Text,
+        encoding: BatchEncoding,
+        number: int,
+        options: Mapping[str, Any],
+        truncate: bool | None = None,
+        max_length: int | None = None,
+    ) -> list[Window]:
+        """Return one text of an encoding as a row, truncated if it is too long.
+
+        Args:
+            text: the text or pair.
+            encoding: the encoding of several texts.
+            number: the number of the text in it.
+            options: the options of the tokenizer.
+            truncate: whether it is truncated; by default as the YAML says.
+            max_length: the number of tokens that it is truncated to, if that is less than the model
+                takes.
+
+        Raises:
+            RequestTooLarge: it is too long, and is not truncated.
+        """
+        length = len(encoding["input_ids"][number])
+        if not (self.truncation if truncate is None else truncate):
+            check_length(length, self.max_tokens, "the text")
+        limit = min(filter(None, (self.max_tokens, max_length)), default=length)
+        if length > limit:
+            if text[1] is not None:
+                whole, side = encoding.encodings[number], options.get("truncation_side")
+                text = without_excess(self.tokenizer, text, whole, (limit, limit), side)
+            truncation = {"truncation": True, "max_length": limit}
+            encoding = tokenize(self.tokenizer, [text], **{**options, **truncation})
+            number = 0
+        return [window(encoding, number, self.tokenizer.model_input_names)]
+
+    def _made_up_row(self, length: int) -> Row:
+        return self.checkpoint.row_maker.rows([length])[0]
+
+    def _check_max_tokens(self) -> None:
+        special = self.tokenizer.num_special_tokens_to_add()
+        if self.max_tokens is not None and self.max_tokens <= special:
+            raise WrongConfig(
+                "handler.max_length",
+                f"is {self.max_tokens}, and {special} tokens of each row are special ones",
+                "allow more, or leave it out",
+            )
+
+    def _pad_ids(self) -> dict[str, int]:
+        return {
+            "input_ids": self.checkpoint.pad_token_id,
+            "token_type_ids": self.tokenizer.pad_token_type_id,
+        }
+
+
+IDS_ONLY: dict[str, Any] = {"return_attention_mask": False, "return_token_type_ids": False}
+
+
+class TokenizationParameters(Parameters):
+    """Parameters of one text or chat to tokenize."""
+
+    add_special_tokens: bool | None = None
+    """Adds the tokenizer's special tokens. By default to a text; chat templates have their own."""
+    add_generation_prompt: bool | None = None
+    """Ends the prompt of a chat where the assistant's message begins. By default, unless the last
+    message is continued."""
+    continue_final_message: bool = False
+    """Ends the prompt of a chat within its last message."""
+    chat_template_kwargs: dict[str, Any] = Field(default={}, max_length=MAX_TEMPLATE_ARGUMENTS)
+    """Arguments of the chat template."""
+
+
+class DetokenizationParameters(Parameters):
+    """Parameters of one list of token ids."""
+
+    skip_special_tokens: bool = False
+    """Leaves the special tokens out."""
+
+
+def tokenize_request(task: BaseTask[Any, Any], request: Request) -> TokenizedText:
+    """Return the tokens of a request, whose inputs are a text or the messages of a chat.
+
+    Raises:
+        RequestError: the inputs or parameters are wrong, or there are more tokens than a text may
+            have characters.
+    """
+    task = _require_tokenizer(task)
+    parameters = TokenizationParameters.of_request({}, request.parameters)
+    is_chat = isinstance(request.inputs, list)
+    text = _text_of(task, request.inputs, parameters)
+    adds_special = parameters.add_special_tokens
+    options: dict[str, Any] = {
+        "add_special_tokens": not is_chat if adds_special is None else adds_special,
+        **IDS_ONLY,
+    }
+    encoding = tokenize(task.tokenizer, [(text, None)], **options)[0]
+    if len(encoding) > task.max_characters:
+        raise TextTooLong(
+            f"The text has {len(encoding):,} tokens, and this model takes"
+            f" {task.max_characters:,} characters; send less."
+        )
+    ids = np.array(encoding.ids, dtype=np.int64)
+    special = _special_tokens(task, set(encoding.ids))
+    if not has_offsets(encoding):
+        names = task.tokenizer.convert_ids_to_tokens(encoding.ids)
+        return TokenizedText(text, ids, None, special, list(map(str, names)))
+    offsets = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
+    return TokenizedText(text, ids, offsets, special)
+
+
+def detokenize_request(task: BaseTask[Any, Any], request: Request) -> str:
+    """Return the text of a request's :class:`TokenIds`.
+
+    Raises:
+        BadRequest: there are none, one is not in the vocabulary, or a parameter is wrong.
+        RequestTooLarge: there are more than a text may have characters.
+    """
+    task, ids = _require_tokenizer(task), request.inputs
+    parameters = DetokenizationParameters.of_request({}, request.parameters)
+    if not isinstance(ids, TokenIds):
+        raise BadRequest(f"tokens must be a list of token ids, and is {json_type(ids)}.")
+    ids.check_length(task.max_characters)
+    ids.check(task.checkpoint.vocab_size)
+    options = {**parameters.model_dump(), "clean_up_tokenization_spaces": False}
+    return str(task.tokenizer.decode(list(ids.ids), **options))
+
+
+def _require_tokenizer(task: BaseTask[Any, Any]) -> TextTask[Any, Any]:
+    """Return a task that reads texts.
+
+    Raises:
+        Unprocessable: it reads something else.
+    """
+    if not isinstance(task, TextTask):
+        raise Unprocessable(f"This model's mode is {task.settings.mode}; it has no tokenizer.")
+    return task
+
+
+def _text_of(task: TextTask[Any, Any], inputs: Any, parameters: TokenizationParameters) -> str:
+    """Return a text, or the prompt of a chat."""
+    limit = task.max_characters
+    if not isinstance(inputs, list):
+        return check_text(inputs, "inputs", limit)
+    begins, continues = parameters.add_generation_prompt, parameters.continue_final_message
+    options = TemplateOptions(
+        not continues if begins is None else begins, continues, parameters.chat_template_kwargs
+    )
+    return prompt_of(check_messages(inputs, limit), task.tokenizer, limit, options=options)
+
+
+def _special_tokens(task: TextTask[Any, Any], ids: set[int]) -> dict[int, str]:
+    """Return the names of the special tokens among ids; an unknown character is none of them."""
+    tokenizer = task.tokenizer
+    special = ids.intersection(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+    return {number: str(tokenizer.convert_ids_to_tokens(number)) for number in special}
