@@ -14,9 +14,9 @@ import torch
 
 from handlers import formats, tasks
 from handlers.batch import Batch, ExplanationSteps, NotExplained, PredictionSteps, Steps
-from handlers.checkpoints.devices import prepare_device
 from handlers.checkpoints.load_trials import TrialKey, TrialRecord, recorded_results
 from handlers.checkpoints.model_spec import ModelSpec
+from handlers.checkpoints.placement import prepare_device
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.errors import (
     DeviceFailed,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -9,18 +10,45 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 import torch
-from transformers import GenerationConfig
+from transformers import GenerationConfig, PreTrainedModel
 
 from handlers.batching.batches import Padding
 from handlers.batching.packing import PackedBatch
 from handlers.batching.rows import TrialRows
-from handlers.checkpoints.assistant import Assistant
 from handlers.checkpoints.load_trials import TrialResults
 from handlers.config.handler_section import Compile
 from handlers.process.deadline import NO_DEADLINE, Deadline
 from handlers.types.model_info import GenerationInfo
 
 Result = TypeVar("Result")
+
+
+class Assistant:
+    """The draft model of assisted decoding.
+
+    Args:
+        module: the draft model.
+        limit: the number of its positions; None where it has no limit.
+    """
+
+    def __init__(self, module: PreTrainedModel, limit: int | None) -> None:
+        self.limit = limit
+        self._module, self._defaults = module, module.generation_config
+
+    def for_generate(self, tokens: int | None, threshold: float | None) -> dict[str, Any]:
+        """Return the arguments of transformers' `generate` for the next text.
+
+        transformers reads the settings of drafts from the config of the draft model.
+
+        Args:
+            tokens: `num_assistant_tokens`; None for the draft model's own.
+            threshold: `assistant_confidence_threshold`; None for the draft model's own.
+        """
+        given = {"num_assistant_tokens": tokens, "assistant_confidence_threshold": threshold}
+        config = copy.deepcopy(self._defaults)
+        config.update(**{name: value for name, value in given.items() if value is not None})
+        self._module.generation_config = config
+        return {"assistant_model": self._module}
 
 
 class Model(ABC):

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 try:
+    from handlers.checkpoints.placement import pick_device
     from handlers.process.deadline import Deadline
     from handlers.process.resources import FreedMemory
     from handlers.process.threads import set_num_threads
 except ModuleNotFoundError:  # version 0.2.0
+    from handlers.checkpoints.devices import pick_device
     from handlers.runtime.deadline import Deadline
     from handlers.runtime.memory import FreedMemory
     from handlers.runtime.threads import set_num_threads
@@ -47,6 +49,7 @@ __all__ = [
     "FreedMemory",
     "Request",
     "load_engine",
+    "pick_device",
     "prepare_process",
     "set_num_threads",
 ]

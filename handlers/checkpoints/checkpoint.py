@@ -1,4 +1,4 @@
-"""The config, labels, and tokenizer or image processor of a checkpoint, of local files only."""
+"""The config, labels, tokenizer and processors of a checkpoint, of local files only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+from transformers import PreTrainedConfig, ProcessorMixin
+
+from handlers.batching.rows import TrialRows
+from handlers.checkpoints.architecture import check_computation, check_head
+from handlers.checkpoints.checkpoint_files import files_in, missing_config
+from handlers.checkpoints.probe_rows import RowMaker, probe_rows
+from handlers.checkpoints.sentencepiece_files import has_sentencepiece_only, read_tokenizer
 from handlers.compat.imports import without_scikit_learn
+from handlers.compat.transformers import (
+    join_processor,
+    processor_class,
+    read_image_processor,
+    tokenizer_class,
+)
+from handlers.config.handler_section import HandlerSection
+from handlers.errors import WrongCheckpoint, summarize
 
 with without_scikit_learn():
     from transformers import (
@@ -29,17 +44,11 @@ with without_scikit_learn():
     )
     from transformers.image_processing_utils import BaseImageProcessor
 
-from handlers.checkpoints.folder_kinds import files_in, missing_config
-from handlers.checkpoints.heads import check_head
-from handlers.checkpoints.labels import read_labels
-from handlers.checkpoints.made_up_rows import RowMaker
-from handlers.checkpoints.own_code import check_computation
-from handlers.checkpoints.processor import read_processor
-from handlers.checkpoints.sentencepiece_files import has_sentencepiece_only, read_tokenizer
-from handlers.compat.transformers import read_image_processor, tokenizer_class
-from handlers.config.handler_section import HandlerSection
-from handlers.errors import WrongCheckpoint, summarize
 
+# Class names, in either form of TorchServe's example: {"0": "Accepted"} or
+# {"label_list": "[O, B-PER]"}.
+LABELS = "index_to_name.json"
+PROCESSOR = "processor_config.json"
 TOKENIZER_FILES = (
     "tokenizer.json",
     "vocab*",
@@ -215,6 +224,14 @@ class Checkpoint:
         """What makes rows of random tokens, framed as those of a text."""
         return RowMaker.of(self.text_tokenizer, self.vocab_size, self.pad_token_id)
 
+    def probe_rows(self, max_tokens: int | None) -> TrialRows:
+        """Return rows on which the model shows what padding and packing do to its outputs.
+
+        Args:
+            max_tokens: the longest row that the model may get; None if there is no limit.
+        """
+        return probe_rows(self.config, self.row_maker, max_tokens)
+
     @cached_property
     def baseline_token_id(self) -> int:
         """The id that replaces a token in the baseline of an explanation.
@@ -388,3 +405,80 @@ def _preprocessor(load: Callable[..., Any], directory: Path) -> Any:
 def _settings(handler: HandlerSection) -> dict[str, Any]:
     settings = {"do_lower_case": handler.do_lower_case, **handler.tokenizer.model_dump()}
     return {key: value for key, value in settings.items() if value is not None}
+
+
+def read_labels(directory: Path, id2label: Mapping[int, str], count: int) -> list[str]:
+    """Return the class names by class id.
+
+    Args:
+        directory: the directory of `index_to_name.json`, which is optional.
+        id2label: the labels of the checkpoint's config.
+        count: the number of classes.
+
+    Raises:
+        WrongCheckpoint: `index_to_name.json` cannot be read or does not name every class.
+    """
+    path = directory / LABELS
+    if not path.is_file():
+        return [str(id2label.get(number, f"LABEL_{number}")) for number in range(count)]
+    labels = _parse_labels(path)
+    if len(labels) != count:
+        raise WrongCheckpoint(
+            LABELS,
+            f"names {len(labels)} classes, and the checkpoint has {count}",
+            "name each class once, or leave the file out to use the checkpoint's id2label",
+        )
+    return labels
+
+
+def _parse_labels(path: Path) -> list[str]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if "label_list" in document:
+            return _label_list(document["label_list"])
+        return [_label(document[str(number)]) for number in range(len(document))]
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise WrongCheckpoint(
+            LABELS,
+            f"cannot be read ({type(error).__name__}: {error})",
+            'write {"0": "first", "1": "second"} or {"label_list": "[first, second]"}',
+        ) from None
+
+
+def _label_list(labels: str | list[str]) -> list[str]:
+    if isinstance(labels, list):
+        return [str(label) for label in labels]
+    return [label.strip(" '\"") for label in labels.strip().strip("[]").split(",")]
+
+
+def _label(value: Any) -> str:
+    return str(value[-1] if isinstance(value, list) else value)
+
+
+def read_processor(
+    directory: Path, config: PreTrainedConfig, tokenizer: Any, image_processor: Any
+) -> ProcessorMixin:
+    """Return the processor of a checkpoint, for images and texts.
+
+    A part for videos, which would need torchvision, is left empty: no videos are read.
+
+    Raises:
+        WrongCheckpoint: it cannot be read, or the model has none.
+    """
+    kind = processor_class(config)
+    if kind is None:
+        raise WrongCheckpoint(
+            "config.json",
+            f"is that of {config.model_type}, which has no processor of images and texts",
+            "serve a checkpoint of another family",
+        )
+    parts = {"tokenizer": tokenizer, "image_processor": image_processor}
+    try:
+        settings, _ = kind.get_processor_dict(directory, local_files_only=True)
+        return join_processor(kind, parts, settings)
+    except Exception as error:  # noqa: BLE001 - each processor checks its config in its own way
+        raise WrongCheckpoint(
+            PROCESSOR,
+            f"cannot be read ({summarize(error)})",
+            f"pack the {PROCESSOR} of the checkpoint",
+        ) from None

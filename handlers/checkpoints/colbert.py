@@ -24,9 +24,11 @@ from typing import Self
 import torch
 from pydantic import BaseModel, Field, PositiveInt
 
-from handlers.checkpoints.pooling_head import PoolingHead, TextSlots
-from handlers.checkpoints.sentence_modules import (
+from handlers.checkpoints.pooling import PoolingHead, TextSlots
+from handlers.checkpoints.sentence_transformers import (
     MODULES,
+    SETTINGS,
+    Limits,
     ModuleEntry,
     layers_dimension,
     load_layers,
@@ -35,7 +37,6 @@ from handlers.checkpoints.sentence_modules import (
     read_weights,
     weights_file,
 )
-from handlers.checkpoints.sentence_transformers import SETTINGS, Limits
 from handlers.errors import WrongCheckpoint
 
 METADATA = "artifact.metadata"

@@ -15,7 +15,7 @@ import transformers
 from transformers import PreTrainedConfig
 
 from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.checkpoints.model_index import MODEL_INDEX, ModelIndex
+from handlers.checkpoints.checkpoint_files import MODEL_INDEX, ModelIndex
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import WrongCheckpoint
 from handlers.process.packages import require_package

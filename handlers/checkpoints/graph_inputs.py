@@ -17,8 +17,7 @@ from transformers import PreTrainedModel
 from handlers.batching.batches import Batch
 from handlers.batching.rows import RowKind
 from handlers.checkpoints.checkpoint import UNLIMITED, first_position
-from handlers.checkpoints.made_up_rows import MASK, WRITTEN, RowMaker
-from handlers.checkpoints.trial_rows import row_beyond, windows
+from handlers.checkpoints.probe_rows import MASK, WRITTEN, RowMaker, row_beyond, windows
 
 SHAPES = ((2, 16), (3, 29), (1, 7))
 COUNTS = (2, 3, 1)

@@ -11,12 +11,14 @@ import torch
 
 from handlers.batching.batches import Batch, Padding
 from handlers.batching.rows import Outputs, RowKind
-from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.checkpoints.pooling_head import PoolingHead
-from handlers.config.handler_section import CHECKPOINT
+from handlers.checkpoints.checkpoint import Checkpoint, read_checkpoint
+from handlers.checkpoints.pooling import PoolingHead
+from handlers.config.handler_section import ASSISTANT_FOLDER, CHECKPOINT
 from handlers.config.model_config import ModelConfig
+from handlers.errors import WrongCheckpoint
 
 WEIGHTS = "*.safetensors"
+LEAVE_OUT = "use another draft model, or leave handler.assistant_model out"
 
 
 def unchanged(outputs: Outputs) -> Outputs:
@@ -90,3 +92,32 @@ class ModelSpec:
     def in_float32(self) -> ModelSpec:
         """Return a copy with dtype float32."""
         return self.with_settings(dtype="float32")
+
+
+def specify_assistant(spec: ModelSpec) -> ModelSpec:
+    """Return the specification of the draft model of a model.
+
+    Raises:
+        WrongCheckpoint: it is missing, cannot be read, or has other tokens than the model.
+    """
+    folder = spec.directory / ASSISTANT_FOLDER
+    if not folder.is_dir():
+        raise WrongCheckpoint(
+            ASSISTANT_FOLDER,
+            "is missing beside the checkpoint",
+            "pack it with scripts/create_archive.py, which adds it",
+        )
+    checkpoint = read_checkpoint(folder, spec.config.handler)
+    _check_tokens(checkpoint, spec.checkpoint)
+    return replace(spec, directory=folder, checkpoint=checkpoint)
+
+
+def _check_tokens(draft: Checkpoint, main: Checkpoint) -> None:
+    if draft.text_tokenizer.get_vocab() != main.text_tokenizer.get_vocab():
+        raise WrongCheckpoint(ASSISTANT_FOLDER, "has another tokenizer than the model", LEAVE_OUT)
+    if draft.vocab_size != main.vocab_size:
+        raise WrongCheckpoint(
+            ASSISTANT_FOLDER,
+            f"has a vocabulary of {draft.vocab_size:,} ids, and the model {main.vocab_size:,}",
+            LEAVE_OUT,
+        )

@@ -14,26 +14,21 @@ sentence-transformers 2.0 to 5.7.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import torch
-from pydantic import BaseModel, Field, PositiveInt
+from pydantic import BaseModel, Field, PositiveInt, TypeAdapter, ValidationError
+from safetensors.torch import load_file
 
-from handlers.checkpoints.pooling_head import PoolingHead, TextSlots
-from handlers.checkpoints.sentence_modules import (
-    CONFIG,
-    MODULES,
-    ModuleEntry,
-    layers_dimension,
-    load_layers,
-    read_model,
-    read_modules,
-)
-from handlers.errors import WrongCheckpoint
+from handlers.checkpoints.pooling import PoolingHead, TextSlots
+from handlers.errors import WrongCheckpoint, summarize
 
+MODULES = "modules.json"
+CONFIG = "config.json"
+SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
 SETTINGS = "config_sentence_transformers.json"
 # Earlier versions named the file after the family.
 LIMITS = re.compile(r"sentence_[a-z-]+_config\.json")
@@ -41,6 +36,8 @@ LIMITS = re.compile(r"sentence_[a-z-]+_config\.json")
 PROMPT_MASK = "prompt_mask"
 OUTPUT = "sentence_embedding"
 FIRST = ("Transformer", "Pooling")
+SPLADE = "SpladePooling"
+SPLADE_MODULES = ("MLMTransformer", "Transformer", SPLADE)
 
 PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
@@ -53,6 +50,20 @@ POOLING_KEYS: dict[str, PoolingMode] = {
     "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
+}
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+ACTIVATIONS: dict[str, type[torch.nn.Module]] = {
+    each.__name__: each
+    for each in (
+        torch.nn.Identity,
+        torch.nn.Tanh,
+        torch.nn.ReLU,
+        torch.nn.GELU,
+        torch.nn.SiLU,
+        torch.nn.Sigmoid,
+    )
 }
 
 
@@ -219,3 +230,309 @@ def _check_default_prompt(settings: Settings) -> None:
             f"has default_prompt_name {name:.80}, which is not one of its prompts",
             "add the prompt or remove the name",
         )
+
+
+class SpladeConfig(BaseModel):
+    """The config of SPLADE's pooling.
+
+    Attributes:
+        pooling_strategy: what becomes of the weights of a text's tokens.
+        activation_function: `log1p_relu` takes the logarithm twice.
+    """
+
+    pooling_strategy: Literal["max", "sum"] = "max"
+    activation_function: Literal["relu", "log1p_relu"] = "relu"
+
+    @classmethod
+    def read(cls, directory: Path) -> SpladeConfig:
+        """Read the config of a checkpoint; without the module, it is the default.
+
+        Raises:
+            WrongCheckpoint: a file is damaged, or there is a module that is not supported.
+        """
+        entries = _entries(directory) if (directory / MODULES).is_file() else []
+        unknown = next((each.kind for each in entries if each.kind not in SPLADE_MODULES), None)
+        if unknown is not None:
+            raise _unsupported(unknown, ("Transformer", SPLADE))
+        pooling = next((each for each in entries if each.kind == SPLADE), None)
+        return read_model(directory / pooling.path / CONFIG, cls) if pooling else cls()
+
+
+class SpladePooling(PoolingHead):
+    """One weight for each entry of the vocabulary: log(1 + relu(logit)), over the tokens."""
+
+    reads = "logits"
+    writes = "sparse_embedding"
+
+    def __init__(self, config: SpladeConfig) -> None:
+        super().__init__()
+        self.config = config
+
+    def forward(
+        self, values: torch.Tensor, slots: TextSlots, **inputs: torch.Tensor
+    ) -> torch.Tensor:
+        if self.config.pooling_strategy == "sum":
+            return slots.sum(self._weights(values))
+        # Weights grow with logits, so that those of the largest logits are the largest.
+        return self._weights(slots.maximum(values))
+
+    def _weights(self, logits: torch.Tensor) -> torch.Tensor:
+        weights = torch.log1p(torch.relu(logits.float()))
+        return torch.log1p(weights) if self.config.activation_function != "relu" else weights
+
+
+class ModuleEntry(BaseModel):
+    """An entry of modules.json; the last word of `type` is the class of the module."""
+
+    path: str = Field(pattern=r"^[A-Za-z0-9_-]*$")
+    type: str
+
+    @property
+    def kind(self) -> str:
+        """The name of the class."""
+        return self.type.rpartition(".")[2]
+
+
+class DenseConfig(BaseModel):
+    """The config of a dense layer; `activation_function` is the path of a class of torch."""
+
+    in_features: PositiveInt
+    out_features: PositiveInt
+    bias: bool = True
+    activation_function: str = "torch.nn.modules.activation.Tanh"
+    use_residual: bool = False
+
+
+class LayerNormConfig(BaseModel):
+    """The config of a layer normalization."""
+
+    dimension: PositiveInt
+
+    @property
+    def in_features(self) -> int:
+        """The size of the vectors that it takes."""
+        return self.dimension
+
+    @property
+    def out_features(self) -> int:
+        """The size of the vectors that it returns."""
+        return self.dimension
+
+
+# The configs of the layers that take vectors of one size.
+SIZED: dict[str, type[DenseConfig | LayerNormConfig]] = {
+    "Dense": DenseConfig,
+    "LayerNorm": LayerNormConfig,
+}
+
+
+class _Normalize(torch.nn.Module):
+    """Vectors of length 1."""
+
+    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.normalize(vectors, dim=-1)
+
+
+class _Dense(torch.nn.Module):
+    """A dense layer; what it takes is added to the result where it has a residual."""
+
+    def __init__(self, config: DenseConfig, activation: torch.nn.Module) -> None:
+        super().__init__()
+        sizes = config.in_features, config.out_features
+        self.linear = torch.nn.Linear(*sizes, bias=config.bias)
+        self.activation = activation
+        self.residual: torch.nn.Module | None = None
+        if config.use_residual:
+            same = config.in_features == config.out_features
+            self.residual = torch.nn.Identity() if same else torch.nn.Linear(*sizes, bias=False)
+
+    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.activation(self.linear(vectors))
+        return found if self.residual is None else found + self.residual(vectors)
+
+
+def _dense(folder: Path) -> torch.nn.Module:
+    config = read_model(folder / CONFIG, DenseConfig)
+    name = config.activation_function.rpartition(".")[2]
+    if name not in ACTIVATIONS:
+        raise WrongCheckpoint(
+            f"{folder.name}/{CONFIG}",
+            f"names the activation function {config.activation_function:.80}",
+            f"use one of {', '.join(ACTIVATIONS)} of torch.nn",
+        )
+    dense = _Dense(config, ACTIVATIONS[name]())
+    _load_weights(dense, folder)
+    return dense
+
+
+def _layer_norm(folder: Path) -> torch.nn.Module:
+    norm = torch.nn.LayerNorm(read_model(folder / CONFIG, LayerNormConfig).dimension)
+    _load_weights(torch.nn.ModuleDict({"norm": norm}), folder)
+    return norm
+
+
+# The modules that may follow the pooling. Dropout does nothing when a model is served.
+LAYERS: dict[str, Any] = {
+    "Dense": _dense,
+    "LayerNorm": _layer_norm,
+    "Normalize": lambda _folder: _Normalize(),
+    "Dropout": lambda _folder: torch.nn.Identity(),
+}
+
+
+def read_modules(directory: Path, first: Sequence[str]) -> list[ModuleEntry]:
+    """Return the entries of modules.json behind the model, which has a module of its own.
+
+    Args:
+        directory: the checkpoint, which has the file.
+        first: the classes of the first modules; all others are layers.
+
+    Raises:
+        WrongCheckpoint: a module is not supported, or they are in another order.
+    """
+    entries = _entries(directory)
+    kinds = [each.kind for each in entries]
+    if unknown := sorted(set(kinds) - {*first, *LAYERS}):
+        raise _unsupported(unknown[0], [*first, *LAYERS])
+    if kinds[: len(first)] != [*first] or not {*first}.isdisjoint(kinds[len(first) :]):
+        raise WrongCheckpoint(
+            MODULES,
+            f"has the modules {', '.join(kinds)[:80] or 'of an empty list'}",
+            f"use a checkpoint of one {', one '.join(first)}, and other modules behind them",
+        )
+    if entries[0].path:
+        raise WrongCheckpoint(
+            MODULES,
+            f"has its model in the folder {entries[0].path:.80}",
+            "move the files of that folder beside modules.json, and make its path empty",
+        )
+    return list(entries[1:])
+
+
+def _entries(directory: Path) -> list[ModuleEntry]:
+    entries: list[ModuleEntry] = _read(
+        directory / MODULES, TypeAdapter(list[ModuleEntry]).validate_json
+    )
+    return entries
+
+
+def _unsupported(module: str, supported: Sequence[str]) -> WrongCheckpoint:
+    return WrongCheckpoint(
+        MODULES,
+        f"has a module {module:.80}, which this mode does not support",
+        f"use a checkpoint of {', '.join(supported)}",
+    )
+
+
+def load_layers(directory: Path, entries: Sequence[ModuleEntry]) -> list[torch.nn.Module]:
+    """Return the layers that entries name, with their weights.
+
+    Raises:
+        WrongCheckpoint: weights are missing or do not fit.
+    """
+    return [LAYERS[each.kind](directory / each.path) for each in entries]
+
+
+def layers_dimension(directory: Path, size: int, layers: Sequence[ModuleEntry]) -> int:
+    """Return the size of the vectors behind the layers.
+
+    Raises:
+        WrongCheckpoint: a layer takes vectors of another size.
+    """
+    for each in layers:
+        if each.kind in SIZED:
+            config = read_model(directory / each.path / CONFIG, SIZED[each.kind])
+            if config.in_features != size:
+                raise WrongCheckpoint(
+                    f"{each.path}/{CONFIG}",
+                    f"takes vectors of {config.in_features} numbers, and gets {size}",
+                    "use a checkpoint whose modules fit each other",
+                )
+            size = config.out_features
+    return size
+
+
+def read_model(path: Path, model: type[ModelT], *, optional: bool = False) -> ModelT:
+    """Return a file of JSON as a model of pydantic; one that is optional has defaults.
+
+    Raises:
+        WrongCheckpoint: it is missing or damaged.
+    """
+    if optional and not path.is_file():
+        return model()
+    return _read(path, model.model_validate_json)
+
+
+def _read(path: Path, parse: Any) -> Any:
+    """Parse a file.
+
+    Raises:
+        WrongCheckpoint: it is missing or damaged.
+    """
+    name = path.name if path.name != CONFIG else f"{path.parent.name}/{CONFIG}"
+    try:
+        return parse(path.read_bytes())
+    except OSError:
+        problem, remedy = "is missing", f"pack the file, or remove {MODULES}"
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        problem = f"is not understood ({key + ': ' if key else ''}{first['msg']:.150})"
+        remedy = "pack the file as sentence-transformers has saved it"
+    raise WrongCheckpoint(name, problem, remedy)
+
+
+def _load_weights(module: torch.nn.Module, folder: Path) -> None:
+    """Load the weights of a module, also those of a pickle that holds tensors alone.
+
+    Raises:
+        WrongCheckpoint: there are none, they cannot be loaded safely, or do not fit.
+    """
+    path = weights_file(folder)
+    if path is None:
+        raise WrongCheckpoint(f"{folder.name}/{SAFETENSORS}", "is missing", "pack the file")
+    try:
+        weights = read_weights(path)
+        module.load_state_dict({name: each.float() for name, each in weights.items()})
+    except Exception as error:  # noqa: BLE001 - each file format has its own error types
+        raise WrongCheckpoint(
+            f"{folder.name}/{path.name}",
+            f"cannot be loaded ({summarize(error)})",
+            f"save the module as {SAFETENSORS} with a current sentence-transformers",
+        ) from None
+
+
+def weights_file(folder: Path) -> Path | None:
+    """Return the file with the weights of a module; None if there is none."""
+    paths = (folder / name for name in (SAFETENSORS, PICKLE))
+    return next((each for each in paths if each.is_file()), None)
+
+
+def read_weights(path: Path) -> Mapping[str, torch.Tensor]:
+    """Return the tensors of a file, also those of a pickle that holds tensors alone."""
+    if path.suffix == ".safetensors":
+        return load_file(path)
+    tensors: dict[str, torch.Tensor] = torch.load(path, map_location="cpu", weights_only=True)
+    return tensors
+
+
+def _dot(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    return (first * second).sum(-1)
+
+
+def _euclidean(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    return -torch.linalg.vector_norm(first - second, dim=-1)
+
+
+def _manhattan(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    return -torch.linalg.vector_norm(first - second, ord=1, dim=-1)
+
+
+# Each takes vectors of shape (..., size) and returns a number for each pair, the larger the more
+# similar they are.
+SIMILARITIES: Mapping[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "cosine": torch.nn.functional.cosine_similarity,
+    "dot": _dot,
+    "euclidean": _euclidean,
+    "manhattan": _manhattan,
+}

@@ -18,7 +18,7 @@ from typing_extensions import TypeVar
 
 from handlers.batching.batches import Batch
 from handlers.batching.rows import BaseRow, Row
-from handlers.checkpoints.similarity import SIMILARITIES
+from handlers.checkpoints.sentence_transformers import SIMILARITIES
 from handlers.process.deadline import Deadline
 
 RowT = TypeVar("RowT", bound=BaseRow, default=Row)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 
-from handlers.checkpoints.dtypes import name_of, pick_dtype
+from handlers.checkpoints.dtypes import name_of, pick_dtype, quantization_method
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.placement import compute_device
-from handlers.checkpoints.prequantized import quantization_method
 from handlers.export.parity_report import ParityReport
 
 logger = logging.getLogger(__name__)

@@ -11,10 +11,14 @@ from typing import Any, Protocol
 import torch
 
 from handlers import tasks
-from handlers.checkpoints.dtypes import name_of, pick_dtype
+from handlers.checkpoints.dtypes import (
+    check_not_quantized,
+    name_of,
+    pick_dtype,
+    quantization_method,
+)
 from handlers.checkpoints.graph_inputs import GraphInputs
 from handlers.checkpoints.model_spec import ModelSpec
-from handlers.checkpoints.prequantized import check_not_quantized, quantization_method
 from handlers.config.handler_section import CHECKPOINT, Pt2
 from handlers.config.model_config import ModelConfig
 from handlers.export.evaluation import (

@@ -90,7 +90,7 @@ def choose(config: ModelConfig) -> Choice:
     the checkpoint itself where a key excludes that format or a package of it is not installed.
     """
     # This import loads torch, which check_config does not need.
-    from handlers.checkpoints.devices import serving_device_type  # noqa: PLC0415
+    from handlers.checkpoints.placement import serving_device_type  # noqa: PLC0415
 
     choice = fastest(config.handler.mode, serving_device_type(config.deviceType))
     problem = _problem(config, choice.save_mode)

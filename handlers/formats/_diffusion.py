@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
+from handlers.checkpoints.checkpoint_files import check_components
 from handlers.checkpoints.diffusion import DiffusionCheckpoint, import_diffusers
 from handlers.checkpoints.dtypes import pick_dtype
 from handlers.checkpoints.model_spec import ModelSpec
-from handlers.checkpoints.weights import check_components
 from handlers.config.model_config import ModelConfig
 from handlers.config.quoting import enumerate_names, quote
 from handlers.errors import Unprocessable, WrongCheckpoint, WrongConfig, summarize

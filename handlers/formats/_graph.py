@@ -32,8 +32,7 @@ from handlers.checkpoints.graph_inputs import (
     TokenInputs,
 )
 from handlers.checkpoints.model_spec import ModelSpec
-from handlers.checkpoints.pooling_head import ModelWithPooling, TextSlots
-from handlers.checkpoints.trial_rows import trial_rows
+from handlers.checkpoints.pooling import ModelWithPooling, TextSlots
 from handlers.compat.transformers import without_masks
 from handlers.errors import ConfigError, WrongCheckpoint, summarize
 from handlers.export.manifest import ExportManifest, Shape, Signature
@@ -218,7 +217,7 @@ def _stacked_graph(module: PreTrainedModel, spec: ModelSpec, inputs: ArrayInputs
 def _token_graph(
     module: PreTrainedModel, spec: ModelSpec, inputs: TokenInputs
 ) -> PaddedGraph | PackedGraph:
-    trial = trial_rows(spec.checkpoint, spec.checkpoint.limit)
+    trial = spec.checkpoint.probe_rows(spec.checkpoint.limit)
     packable = spec.padding and as_packable(
         module, trial, spec.padding, spec.outputs, spec.per_token
     )

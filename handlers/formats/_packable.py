@@ -26,7 +26,7 @@ from handlers.batching.packing import (
 from handlers.batching.rows import Outputs as RowOutputs
 from handlers.batching.rows import Row, TrialRows, outputs_agree
 from handlers.checkpoints.checkpoint import first_position
-from handlers.checkpoints.pooling_head import ModelWithPooling, TextSlots
+from handlers.checkpoints.pooling import ModelWithPooling, TextSlots
 from handlers.compat.transformers import reads_last_token
 
 logger = logging.getLogger(__name__)

@@ -10,10 +10,9 @@ from typing import Any, ClassVar
 import torch
 
 from handlers.batching.rows import RowKind
-from handlers.checkpoints.dtypes import name_of, pick_dtype
+from handlers.checkpoints.dtypes import name_of, pick_dtype, quantization_method
 from handlers.checkpoints.graph_inputs import GraphInputs
 from handlers.checkpoints.model_spec import ModelSpec
-from handlers.checkpoints.prequantized import quantization_method
 from handlers.config.handler_section import DType, EngineName
 from handlers.config.model_config import ModelConfig
 from handlers.export.manifest import ExportManifest

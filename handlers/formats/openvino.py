@@ -27,11 +27,11 @@ from transformers import GenerationConfig
 from handlers.batching.packing import PackedBatch
 from handlers.batching.rows import Outputs
 from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.checkpoints.checkpoint_files import check_weights
 from handlers.checkpoints.dtypes import cpu_has_amx, cpu_has_bfloat16, name_of, pick_dtype
 from handlers.checkpoints.graph_inputs import GraphInputs, SpeechInputs, TokenInputs
 from handlers.checkpoints.model_spec import ModelSpec
-from handlers.checkpoints.trial_rows import short_positions
-from handlers.checkpoints.weights import check_weights
+from handlers.checkpoints.probe_rows import short_positions
 from handlers.compat.openvino import gemma_of_any_transformers
 from handlers.config.model_config import ModelConfig
 from handlers.errors import Unprocessable, WrongCheckpoint, summarize

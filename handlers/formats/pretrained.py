@@ -17,18 +17,21 @@ from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 from handlers.batching.batches import Padding
 from handlers.batching.packing import PackedBatch
 from handlers.batching.rows import TrialRows
-from handlers.checkpoints.assistant import Assistant, specify_assistant
+from handlers.checkpoints.architecture import BASES, is_encoder
+from handlers.checkpoints.checkpoint_files import check_weights
 from handlers.checkpoints.diffusion import DiffusionCheckpoint
-from handlers.checkpoints.dtypes import pick_dtype
-from handlers.checkpoints.heads import BASES, is_encoder
+from handlers.checkpoints.dtypes import (
+    check_dtype,
+    missing_package,
+    pick_dtype,
+    quantization_method,
+)
 from handlers.checkpoints.load_trials import TrialResults
-from handlers.checkpoints.model_spec import ModelSpec
+from handlers.checkpoints.model_spec import ModelSpec, specify_assistant
 from handlers.checkpoints.placement import compute_device, log_placement, placement_arguments
-from handlers.checkpoints.pooling_head import ModelWithPooling
-from handlers.checkpoints.prequantized import check_dtype, missing_package, quantization_method
-from handlers.checkpoints.trial_rows import short_positions
+from handlers.checkpoints.pooling import ModelWithPooling
+from handlers.checkpoints.probe_rows import short_positions
 from handlers.checkpoints.vits import VitsCheckpoint
-from handlers.checkpoints.weights import check_weights
 from handlers.compat.transformers import has_recurrent_state, lacks_package, same_attention
 from handlers.config.handler_section import Compile, HandlerSection
 from handlers.config.model_config import ModelConfig
@@ -41,7 +44,7 @@ from handlers.formats._vits import VitsModel
 from handlers.formats.base import BaseFormat
 from handlers.generation.backends.transformers_paged import as_paged
 from handlers.generation.backends.vllm import load_vllm
-from handlers.model import Model
+from handlers.model import Assistant, Model
 
 # Where transformers' continuous batching was tested.
 PAGED_DEVICES = ("cpu", "cuda")

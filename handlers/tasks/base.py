@@ -14,7 +14,7 @@ from handlers.batching.batches import Batch, Padding
 from handlers.batching.rows import BaseRow, Outputs, RowKind, RowOutcome, require_outputs
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.graph_inputs import GraphInputs
-from handlers.checkpoints.pooling_head import PoolingHead
+from handlers.checkpoints.pooling import PoolingHead
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import RequestError

@@ -13,7 +13,7 @@ from transformers import PreTrainedConfig
 
 from handlers.batching.rows import Outputs
 from handlers.batching.tokenization import Window
-from handlers.checkpoints.heads import base_class_for
+from handlers.checkpoints.architecture import base_class_for
 from handlers.errors import RequestError
 from handlers.tasks.bases.text import TextTask, TruncationParameters
 from handlers.types.embeddings import as_list

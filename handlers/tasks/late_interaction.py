@@ -22,7 +22,7 @@ from handlers.batching.rows import Outputs, Row
 from handlers.batching.tokenization import check_length, features, read_in_lower_case, tokenize
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.colbert import OUTPUT, Colbert
-from handlers.checkpoints.pooling_head import PoolingHead
+from handlers.checkpoints.pooling import PoolingHead
 from handlers.checkpoints.sentence_transformers import SETTINGS
 from handlers.config.handler_section import HandlerSection
 from handlers.config.quoting import quote

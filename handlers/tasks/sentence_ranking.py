@@ -23,8 +23,8 @@ from typing_extensions import TypedDict
 
 from handlers.batching.rows import Outputs
 from handlers.batching.tokenization import Window
+from handlers.checkpoints.architecture import is_decoder
 from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.checkpoints.own_code import is_decoder
 from handlers.config.handler_section import HandlerSection
 from handlers.config.quoting import enumerate_names, quote
 from handlers.errors import BadRequest, Unprocessable, WrongCheckpoint

@@ -18,7 +18,7 @@ from typing_extensions import TypedDict
 
 from handlers.batching.rows import Outputs, Row
 from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.checkpoints.similarity import SIMILARITIES
+from handlers.checkpoints.sentence_transformers import SIMILARITIES
 from handlers.config.handler_section import HandlerSection
 from handlers.config.quoting import quote
 from handlers.errors import BadRequest, RequestError

@@ -18,8 +18,8 @@ from typing_extensions import TypedDict
 from handlers.batching.rows import Outputs
 from handlers.batching.tokenization import Window
 from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.checkpoints.pooling_head import PoolingHead
-from handlers.checkpoints.splade import SpladeConfig, SpladePooling
+from handlers.checkpoints.pooling import PoolingHead
+from handlers.checkpoints.sentence_transformers import SpladeConfig, SpladePooling
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import RequestError
 from handlers.tasks.bases.text import TextTask, TruncationParameters

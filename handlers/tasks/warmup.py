@@ -16,7 +16,6 @@ from handlers.batching.batches import Padding, pad, without_padding
 from handlers.batching.rows import Outputs, Row, outputs_agree
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.load_trials import FILE, TrialResults
-from handlers.checkpoints.trial_rows import trial_rows
 from handlers.config.handler_section import Compile
 from handlers.config.model_config import ModelConfig
 from handlers.errors import RequestError
@@ -64,7 +63,7 @@ class BatchingTrial:
         max_tokens = self.max_tokens
         if max_tokens and self.generates:
             max_tokens = max(1, max_tokens - NEW_TOKENS)
-        trial = trial_rows(self.checkpoint, max_tokens)
+        trial = self.checkpoint.probe_rows(max_tokens)
         first, *_, equally_long = trial.batches[0]
         name = self.checkpoint.architecture
         if all(self._agree(model, batch[:2]) for batch in trial.batches):

@@ -13,7 +13,7 @@ from typing import Any
 
 from ts.metrics.metric_type_enum import MetricTypes
 
-from handlers.checkpoints.devices import pick_device
+from handlers.checkpoints.placement import pick_device
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.config.serving_defaults import serving_defaults
 from handlers.dispatcher import Dispatcher

@@ -13,12 +13,12 @@ from kserve.metrics import EXPLAIN_HIST_TIME, PREDICT_HIST_TIME, get_labels
 from kserve.model import BaseKServeModel
 from prometheus_client import Counter, Gauge, Histogram
 
-from handlers.checkpoints.devices import pick_device
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.errors import Overloaded
 from handlers.http.limits import BodyLimits
 from handlers.telemetry.meter import Meter
 from handlers.telemetry.metrics import MetricsReporter
+from hosts.archive_handlers import pick_device
 from hosts.archives import Archive
 from hosts.batcher import Batcher
 from hosts.model import ArchiveModel

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from handlers.checkpoints.devices import pick_device
+from handlers.checkpoints.placement import pick_device
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.dispatcher import Dispatcher
 from handlers.http.limits import BodyLimits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from handlers.checkpoints.folder_kinds import files_in, missing_config
+from handlers.checkpoints.checkpoint_files import files_in, missing_config
 from handlers.checkpoints.integrity import SIGNATURE, SUMS, sign, sums_of
 from handlers.checkpoints.load_trials import FILE as TRIALS
 from handlers.config.handler_section import ASSISTANT_FOLDER, CHECKPOINT, HandlerSection

@@ -99,7 +99,7 @@ def _workers(config: ModelConfig, defaults: ServingDefaults, size: int) -> int:
     if defaults.workers_of_exports == 1 or not several or size > MAX_BYTES_OF_SEVERAL_WORKERS:
         return 1
     # This import loads torch, which a checkpoint is packed without.
-    from handlers.checkpoints.devices import serving_device_type  # noqa: PLC0415
+    from handlers.checkpoints.placement import serving_device_type  # noqa: PLC0415
 
     is_export = formats.plan(config).handler.save_mode != CHECKPOINT
     if not is_export or serving_device_type(config.deviceType) != "cpu":

@@ -13,12 +13,17 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from handlers.checkpoints.folder_kinds import missing_config
+from handlers.checkpoints.checkpoint_files import (
+    INDEX,
+    MODEL_INDEX,
+    ModelIndex,
+    missing_config,
+    shard_files,
+    weights_file,
+)
 from handlers.checkpoints.lora import FILES as LORA_FILES
 from handlers.checkpoints.lora import FOLDER as ADAPTERS
 from handlers.checkpoints.lora import LoraFiles, adapter_folder
-from handlers.checkpoints.model_index import MODEL_INDEX, ModelIndex
-from handlers.checkpoints.weights import INDEX, shard_files, weights_file
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import WrongCheckpoint
 

@@ -10,7 +10,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from handlers import tasks
-from handlers.checkpoints.folder_kinds import files_in
+from handlers.checkpoints.checkpoint_files import files_in
 from handlers.checkpoints.lora import (
     CONFIG_FILE,
     FILES,

@@ -25,7 +25,6 @@ from transformers import GenerationConfig, PreTrainedModel
 
 from handlers.batching.rows import RowOutcome
 from handlers.checkpoints.model_spec import ModelSpec
-from handlers.checkpoints.trial_rows import trial_rows
 from handlers.compat.transformers import create_manager, is_stopping
 from handlers.errors import EngineFailed, RequestError, classify
 from handlers.generation.backends.base import (
@@ -314,7 +313,7 @@ def as_paged(model: Model, module: PreTrainedModel, spec: ModelSpec) -> PagedMod
     handler, checkpoint = spec.config.handler, spec.checkpoint
     blocks = cache_blocks(spec, PRECISIONS[module.dtype], module.device) * CACHE_BLOCK // BLOCK
     settings = PagedSettings(blocks, handler.max_num_seqs, handler.max_waiting)
-    rows = trial_rows(checkpoint, blocks * BLOCK // 2).batches[0]
+    rows = checkpoint.probe_rows(blocks * BLOCK // 2).batches[0]
     try:
         paged = PagedModel(model, module, checkpoint.generation_config, settings)
         if all(paged.agrees(row.features["input_ids"]) for row in rows):

@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
+from handlers.checkpoints.checkpoint_files import check_weights
+from handlers.checkpoints.dtypes import quantization_method
 from handlers.checkpoints.model_spec import ModelSpec
-from handlers.checkpoints.prequantized import quantization_method
-from handlers.checkpoints.weights import check_weights
 from handlers.errors import InternalError, RequestError, Unprocessable, WrongConfig
 from handlers.generation.backends.process import BackendModel, BackendProcess, BackendProgram
 from handlers.generation.backends.settings import (

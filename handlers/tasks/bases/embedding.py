@@ -15,9 +15,9 @@ from transformers import BatchEncoding, PreTrainedConfig
 from handlers.batching.batches import Side
 from handlers.batching.rows import Outputs, Row
 from handlers.batching.tokenization import Window, check_length, read_in_lower_case, tokenize
+from handlers.checkpoints.architecture import base_class_for
 from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.checkpoints.heads import base_class_for
-from handlers.checkpoints.pooling_head import PoolingHead
+from handlers.checkpoints.pooling import PoolingHead
 from handlers.checkpoints.sentence_transformers import OUTPUT, PROMPT_MASK, SentenceTransformer
 from handlers.config.handler_section import HandlerSection
 from handlers.config.quoting import enumerate_names, quote

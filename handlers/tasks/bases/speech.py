@@ -20,7 +20,7 @@ from transformers import StoppingCriteria, StoppingCriteriaList
 from handlers.batching.batches import ArrayRow, Batch, stack
 from handlers.batching.rows import Outputs
 from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.checkpoints.made_up_rows import WRITTEN
+from handlers.checkpoints.probe_rows import WRITTEN
 from handlers.compat.transformers import (
     WHISPER_LANGUAGE_CODES,
     WHISPER_LANGUAGES,

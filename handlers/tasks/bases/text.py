@@ -24,7 +24,6 @@ from handlers.batching.tokenization import (
 )
 from handlers.checkpoints.checkpoint import Checkpoint, first_position
 from handlers.checkpoints.graph_inputs import TokenInputs
-from handlers.checkpoints.trial_rows import trial_rows
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import (
@@ -134,7 +133,7 @@ class TextTask(BaseTask[QueryT, RowT]):
     def choose_batching(self, model: Model) -> None:
         """Have a model pack rows where the YAML and its outputs allow it, or else pad them."""
         if self.packs and self.settings.BetterTransformer:
-            trial = trial_rows(self.checkpoint, self.max_tokens)
+            trial = self.checkpoint.probe_rows(self.max_tokens)
             model.pack(trial, self.padding, self.per_token)
         # Packed rows have no padding, also in graphs that were exported for them.
         if not model.packs:

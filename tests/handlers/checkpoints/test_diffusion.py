@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from handlers.checkpoints.checkpoint_files import files_in
 from handlers.checkpoints.diffusion import DiffusionCheckpoint
-from handlers.checkpoints.folder_kinds import files_in
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import WrongCheckpoint
 from scripts.archives.contents import contents

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from handlers import formats, tasks
-from handlers.checkpoints import devices
+from handlers.checkpoints import placement
 from handlers.config.choices import modes
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
@@ -42,7 +42,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], None]:
     monkeypatch.setattr("handlers.formats.base.is_installed", lambda _: True)
 
     def replace(accelerator: str | None) -> None:
-        monkeypatch.setattr(devices, "find_accelerator", lambda: accelerator)
+        monkeypatch.setattr(placement, "find_accelerator", lambda: accelerator)
 
     replace(None)
     return replace
@@ -98,7 +98,7 @@ def test_a_key_that_excludes_the_fastest_format_leaves_the_checkpoint_and_is_nam
 
 def test_a_missing_package_leaves_the_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    monkeypatch.setattr(devices, "find_accelerator", lambda: None)
+    monkeypatch.setattr(placement, "find_accelerator", lambda: None)
     monkeypatch.setitem(sys.modules, "openvino", None)
     choice = formats.choose(config())
     assert (choice.save_mode, "openvino is not installed" in choice.reason) == ("pretrained", True)
@@ -196,7 +196,7 @@ def exported(checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathF
     """The files of an archive with continuous batching: an export and the weights."""
     folder = tmp_path_factory.mktemp("auto")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(devices, "find_accelerator", lambda: None)
+        patch.setattr(placement, "find_accelerator", lambda: None)
         formats.export(checkpoint(MODE), CONTINUOUS, folder)
     for path in checkpoint(MODE).iterdir():
         if not (folder / path.name).exists():

@@ -11,7 +11,6 @@ import torch
 from transformers import AutoModelForTokenClassification, PreTrainedModel
 
 from handlers.batching.batches import Padding
-from handlers.checkpoints.trial_rows import trial_rows
 from handlers.config.handler_section import HandlerSection
 from handlers.formats import _packable
 from handlers.formats._packable import MASKS, Packable, mask_by_layer_type
@@ -115,6 +114,6 @@ def modernbert(mode: str, window: int, dtype: torch.dtype) -> PreTrainedModel:
 
 def packable(module: PreTrainedModel, mode: str) -> Packable | None:
     checkpoint = families.checkpoint(module, HandlerSection(mode=mode))
-    trial = trial_rows(checkpoint, checkpoint.limit)
+    trial = checkpoint.probe_rows(checkpoint.limit)
     per_token = LOGITS if mode == "token_classification" else ()
     return _packable.as_packable(module, trial, Padding({}), LOGITS, per_token)

@@ -61,7 +61,7 @@ def test_an_exported_model_is_packed_with_its_weights_if_they_explain_it(
 def test_the_fastest_format_is_packed_with_its_name_and_the_weights_for_explanations(
     tmp_path: Path, handlers: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("handlers.checkpoints.devices.find_accelerator", lambda: None)
+    monkeypatch.setattr("handlers.checkpoints.placement.find_accelerator", lambda: None)
     (tmp_path / "rows.jsonl").write_text('{"inputs": "Once upon a time"}', encoding="utf-8")
     checkpoint = tiny.write(tmp_path / "model", "text_generation")
     document = json.loads(write_yaml(tmp_path / "auto.yaml", checkpoint).read_text("utf-8"))

@@ -186,7 +186,7 @@ def test_a_checkpoint_of_a_mode_without_a_default_file_has_no_rows(
 def test_rows_are_required_where_auto_is_an_export(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("handlers.checkpoints.devices.find_accelerator", lambda: None)
+    monkeypatch.setattr("handlers.checkpoints.placement.find_accelerator", lambda: None)
     assert samples(tmp_path / "model.yaml", config(save_mode="auto"), tmp_path) == []
     exported = config(mode="text_generation", save_mode="auto")
     with refused(WrongConfig, "handler.calibration"):

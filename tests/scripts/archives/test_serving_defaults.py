@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from handlers.checkpoints import devices
+from handlers.checkpoints import placement
 from handlers.config.choices import modes
 from handlers.config.model_config import ModelConfig
 from handlers.config.torchserve_section import TorchServeSection
@@ -21,7 +21,7 @@ FOUR_LINES = ("mode", "model_name", "save_mode", "dtype")
 
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "find_accelerator", lambda: None)
+    monkeypatch.setattr(placement, "find_accelerator", lambda: None)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
 
 

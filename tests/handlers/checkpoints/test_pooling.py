@@ -11,7 +11,7 @@ import torch
 from handlers.batching.batches import Padding, pad
 from handlers.batching.packing import pack
 from handlers.batching.rows import Row, TrialRows
-from handlers.checkpoints.pooling_head import ModelWithPooling, PoolingHead, TextSlots
+from handlers.checkpoints.pooling import ModelWithPooling, PoolingHead, TextSlots
 from handlers.formats._packable import as_packable
 from tests import families
 

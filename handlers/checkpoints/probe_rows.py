@@ -6,18 +6,28 @@ text by its end token (BART, T5, CLIP), and fail for a row without one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from handlers.batching.batches import Batch
-from handlers.batching.rows import Row
+from handlers.batching.rows import Row, TrialRows
 
 MASK = "attention_mask"
 # The tokens of a text that a decoder writes.
 WRITTEN = "decoder_input_ids"
+SHORT = (7, 12, 3, 7)
+# A longer trial would take seconds at each load.
+LONGEST = 640
+# Keys of the spans beyond which a layer treats tokens differently: attention windows and blocks,
+# strides of convolutions, landmarks, chunks of a scan.
+WINDOW = re.compile(r"window|local_att|block_size|chunk|stride|landmark|sampling_rate")
 
 
 @dataclass(frozen=True)
@@ -94,3 +104,56 @@ def _special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list
         return [], ids
     first, last = special.index(0), len(special) - special[::-1].index(0)
     return ids[:first], ids[last:]
+
+
+def probe_rows(config: PreTrainedConfig, maker: RowMaker, max_tokens: int | None) -> TrialRows:
+    """Return rows on which a model shows what padding and packing do to its outputs.
+
+    Args:
+        config: the config of the checkpoint.
+        maker: makes the rows.
+        max_tokens: the longest row that the model may get; None if there is no limit.
+    """
+    positions = max_tokens or sys.maxsize
+    reached = [width for width in windows(config) if width < positions]
+    lengths: list[tuple[int, ...]] = [SHORT]
+    if reached:
+        lengths.append((7, min(row_beyond(reached), LONGEST, positions), 3))
+    tried = max(lengths[-1])
+    beyond = [width for width in reached if width >= tried]
+    # A window of this width reaches half of it to either side.
+    limit = max(tried, min(beyond) // 2) if beyond else math.inf
+    limit = min(limit, short_positions(config) or math.inf)
+    return TrialRows(
+        [maker.rows([min(each, positions) for each in batch]) for batch in lengths], limit
+    )
+
+
+def row_beyond(widths: Sequence[int]) -> int:
+    """Return the length of a row in which many tokens are further apart than any of the widths."""
+    return max(widths) * 3 // 2 + 12
+
+
+def windows(config: PreTrainedConfig) -> list[int]:
+    """Return the widths of the windows, blocks and chunks that a config names, nested ones too."""
+    return sorted({width for width in _named(config.to_dict()) if width > 1})
+
+
+def short_positions(config: PreTrainedConfig) -> int | None:
+    """Return the number of positions up to which LongRoPE has its short factors.
+
+    One text beyond it gives all texts of its batch the long ones. None for other models.
+    """
+    parameters = getattr(config.get_text_config(), "rope_parameters", None) or {}
+    if parameters.get("rope_type") != "longrope":
+        return None
+    return int(parameters["original_max_position_embeddings"])
+
+
+def _named(values: Mapping[Any, Any]) -> Iterator[int]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _named(value)
+        elif WINDOW.search(str(key)):
+            each = value if isinstance(value, (list, tuple)) else [value]
+            yield from (width for width in each if type(width) is int)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from handlers.checkpoints.weights import check_components, shard_files, weights_file
+from handlers.checkpoints.checkpoint_files import check_components, shard_files, weights_file
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.errors import WrongCheckpoint

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from handlers import formats
-from handlers.checkpoints.made_up_rows import RowMaker
-from handlers.checkpoints.trial_rows import trial_rows
+from handlers.checkpoints.probe_rows import RowMaker
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.errors import WrongCheckpoint
@@ -54,7 +53,7 @@ def test_every_maker_of_rows_frames_them(tmp_path: Path) -> None:
     task: Any = engine.task
     assert isinstance(task, TextTask)
     rows = [row for batch in task.warmup_batches(config(), engine.model) for row in batch]
-    rows += [row for batch in trial_rows(task.checkpoint, 100).batches for row in batch]
+    rows += [row for batch in task.checkpoint.probe_rows(100).batches for row in batch]
     assert all(row.features["input_ids"].count(2) == 1 for row in rows)
     module = engine.model.module  # type: ignore[attr-defined]
     assert all(

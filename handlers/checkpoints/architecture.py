@@ -1,0 +1,186 @@
+"""Checks that transformers has the model that a checkpoint was made for, with the head of its mode.
+
+transformers initializes a missing head with random weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+import torch
+import transformers
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from handlers.compat.transformers import has_model, model_classes
+from handlers.config.handler_section import HandlerSection
+from handlers.errors import WrongCheckpoint, summarize
+
+# The auto classes of models without a head, which are a part of every model of their type, and of
+# the encoders of models that have a decoder as well.
+BASE, ENCODER = BASES = ("AutoModel", "AutoModelForTextEncoding")
+# How the names of these encoders end.
+ENCODER_SUFFIX = "EncoderModel"
+# Model types that were published in transformers itself. Repositories have modified copies.
+KNOWN_BEFORE = frozenset(
+    [
+        *("albert", "bart", "bert", "bigbird_pegasus", "big_bird", "bloom", "camembert", "clip"),
+        *("deberta", "deberta-v2", "distilbert", "electra", "esm", "gemma", "gemma2", "gemma3"),
+        *("gemma3_text", "gpt2", "gpt_neo", "gpt_neox", "gptj", "llama", "llava", "longformer"),
+        *("m2m_100", "marian", "mbart", "mistral", "mixtral", "modernbert", "mpnet", "mt5", "opt"),
+        *("pegasus", "qwen2", "qwen2_moe", "qwen2_vl", "qwen2_5_vl", "qwen3", "qwen3_moe"),
+        *("qwen3_vl", "roberta", "roformer", "siglip", "t5", "vit", "wav2vec2", "whisper"),
+        *("xlm-roberta", "xlm-roberta-xl", "xlnet"),
+    ]
+)
+# Decoders by their other modes, which read in both directions.
+BOTH_DIRECTIONS = ("xlnet",)
+
+
+def check_head(config: PreTrainedConfig, handler: HandlerSection, auto_class_name: str) -> None:
+    """Check that the architecture and labels of a checkpoint match the YAML.
+
+    Only the config is needed, so a mistake is reported before weights are downloaded or loaded.
+
+    Args:
+        config: the config of the checkpoint.
+        handler: the `handler` section.
+        auto_class_name: transformers' auto class for the mode.
+
+    Raises:
+        WrongCheckpoint: the auto class does not support the model type, or, unless the YAML sets
+            `allow_random_head`, the head or the number of labels differs.
+    """
+    checkpoint = handler.model_name or config.name_or_path or "the checkpoint"
+    required = _class_name(config, auto_class_name, checkpoint)
+    if handler.allow_random_head or auto_class_name in BASES:
+        return
+    _check_architecture(config, required, checkpoint)
+    if auto_class_name.endswith("Classification"):
+        _check_labels(config, handler.num_labels, checkpoint)
+
+
+def base_class_for(config: PreTrainedConfig) -> str:
+    """Return the auto class of the model without a head that reads a text.
+
+    Of T5 and its kind, it is the encoder, as in sentence-transformers.
+    """
+    names = (each.__name__ for each in model_classes(ENCODER, config))
+    return ENCODER if any(name.endswith(ENCODER_SUFFIX) for name in names) else BASE
+
+
+def is_encoder(module: PreTrainedModel) -> bool:
+    """Return whether a model is the encoder alone of one that has a decoder as well."""
+    kind = type(module)
+    return kind.__name__.endswith(ENCODER_SUFFIX) and kind in model_classes(ENCODER, module.config)
+
+
+def _class_name(config: PreTrainedConfig, auto_class_name: str, checkpoint: str) -> str:
+    """Return the model class of an auto class; building it on the meta device needs no memory."""
+    auto_class = getattr(transformers, auto_class_name)
+    try:
+        with torch.device("meta"):
+            model = auto_class.from_config(deepcopy(config), trust_remote_code=False)
+    except (ValueError, ImportError) as error:
+        raise WrongCheckpoint(
+            checkpoint,
+            f"is a {config.model_type} model, which {auto_class_name} does not support"
+            f" ({summarize(error, 150)})",
+            "use a checkpoint whose model type transformers supports for this mode",
+        ) from None
+    return type(model).__name__
+
+
+def _check_architecture(config: PreTrainedConfig, required: str, checkpoint: str) -> None:
+    architectures = config.architectures or []
+    if architectures and required not in architectures:
+        raise WrongCheckpoint(
+            checkpoint,
+            f"has a {' and a '.join(architectures)}, and this mode"
+            f" needs a {required}, so its head would be random",
+            "use a checkpoint that was fine-tuned for this mode, or set"
+            " handler.allow_random_head: true",
+        )
+
+
+def _check_labels(config: PreTrainedConfig, num_labels: int | None, checkpoint: str) -> None:
+    if num_labels not in (None, config.num_labels):
+        raise WrongCheckpoint(
+            checkpoint,
+            f"has {config.num_labels} labels and handler.num_labels is {num_labels}",
+            f"leave num_labels out or make it {config.num_labels}; for a new head with random"
+            " weights set handler.allow_random_head: true",
+        )
+
+
+def check_computation(config: PreTrainedConfig, auto_class: str, checkpoint: str) -> None:
+    """Check that transformers computes what a checkpoint is made for.
+
+    A repository with code of its own names its classes in `auto_map` of `config.json`. This kit
+    never runs that code. transformers' own class computes the same only where it was made from that
+    code:
+
+    - The code has a config class as well as the model class, because transformers had neither.
+    - Both have the names that they have in transformers.
+    - transformers has the model type from that code, and did not have it before. Modified copies
+      of the types in `KNOWN_BEFORE` have the names of the originals, too.
+
+    Falcon, Phi-3, DeepSeek-V3 and Nomic BERT are such checkpoints. gte-Qwen2 is none: its Qwen2
+    attends in both directions. Entries of classes that the mode does not load change nothing.
+
+    Args:
+        config: its config.
+        auto_class: the auto class that loads it.
+        checkpoint: its name, for errors.
+
+    Raises:
+        WrongCheckpoint: it has code of its own, or attends in both directions.
+    """
+    loaded = BASE if auto_class == ENCODER else auto_class
+    named = _own_classes(config).get(loaded)
+    if named and not _is_made_from(config, loaded, named):
+        raise WrongCheckpoint(
+            checkpoint,
+            f"has code of its own for {loaded} ({named:.120} in auto_map of config.json), which"
+            f" this kit does not run, and transformers' {config.model_type} may compute something"
+            " else",
+            "use a checkpoint without such code; if you know that both compute the same, remove"
+            " auto_map from config.json in a local copy",
+        )
+    if is_decoder(config) and getattr(config, "is_causal", True) is False:
+        raise WrongCheckpoint(
+            checkpoint,
+            f"is a {config.model_type} that attends in both directions (is_causal: false in"
+            " config.json), which this kit does not serve",
+            "use a checkpoint whose model type has such attention",
+        )
+
+
+def is_decoder(config: PreTrainedConfig) -> bool:
+    """Return whether a model type is that of causal language models."""
+    reads_both_ways = (
+        has_model("AutoModelForMaskedLM", config) or config.model_type in BOTH_DIRECTIONS
+    )
+    is_causal = has_model("AutoModelForCausalLM", config)
+    return is_causal and not reads_both_ways and not config.is_encoder_decoder
+
+
+def _own_classes(config: PreTrainedConfig) -> Mapping[str, str]:
+    """Return the classes of a repository's own code by auto class."""
+    classes: Any = getattr(config, "auto_map", None)
+    pairs = classes.items() if isinstance(classes, Mapping) else ()
+    return {name: each for name, each in pairs if isinstance(each, str)}
+
+
+def _is_made_from(config: PreTrainedConfig, auto_class: str, named: str) -> bool:
+    """Return whether transformers' classes were made from those of the repository."""
+    own_config = _own_classes(config).get("AutoConfig", "")
+    names = {_bare_name(each.__name__) for each in model_classes(auto_class, config)}
+    has_names = _bare_name(own_config) == _bare_name(type(config).__name__)
+    return config.model_type not in KNOWN_BEFORE and has_names and _bare_name(named) in names
+
+
+def _bare_name(path: str) -> str:
+    """Return the name of a class without its module, in lower case: MPTConfig is MptConfig."""
+    return path.rpartition(".")[2].lower()
