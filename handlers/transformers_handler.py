@@ -14,7 +14,7 @@ with without_openvino_backend():
 
 from handlers.compat.torchserve import limit_prediction_time, read_messages_in_blocks
 from handlers.http.request import distinct_names
-from handlers.torchserve.worker import Worker
+from handlers.torchserve import start_worker
 from handlers.worker_start import prepare_process
 
 
@@ -31,7 +31,7 @@ class TransformersHandler(BaseHandler):
         limit_prediction_time()
         read_messages_in_blocks(distinct_names)
         self.context, self.manifest = context, context.manifest
-        self.worker = Worker(context)
+        self.worker = start_worker(context)
         self.engine, self.device = self.worker.engine, self.worker.device
         self.model = self.engine.model
         self.initialized = True

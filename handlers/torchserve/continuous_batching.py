@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 
 from handlers.compat.torchserve import has_older_worker
+from handlers.config.model_config import ModelConfig
 from handlers.dispatcher import Dispatcher
 from handlers.engine import Engine
 from handlers.errors import RequestError, WrongConfig, classify
@@ -25,12 +26,13 @@ from handlers.http.request import HttpRequest, is_grpc
 from handlers.http.response import HttpResponse, encode_json, has_failed
 from handlers.process.deadline import Deadline
 from handlers.process.resources import FreedMemory
-from handlers.process.watchdog import Watchdog
+from handlers.process.watchdog import Watchdog, end_worker
 from handlers.telemetry.meter import Meter
 from handlers.telemetry.metrics import MetricsReporter
 from handlers.telemetry.tracing import TracedMeter, Tracer
+from handlers.torchserve.envelopes import Headers
 from handlers.torchserve.request_threads import Ready, RequestThreads, Send
-from handlers.torchserve.requests import Headers, headers_of, log_failure, set_response
+from handlers.torchserve.worker import Worker, headers_of, log_failure, set_response
 
 # New requests wait until a call returns, and each call passes all requests again. A call waits as
 # long as passing takes fifty times, and a short time where a client is likely to send its next one.
@@ -198,6 +200,30 @@ class ContinuousResponses:
             self._reporter.report(context.metrics, meter, seconds, self._load)
             if meter.counts["errors"]:
                 self._freed_memory.release()
+
+
+class ContinuousWorker(Worker):
+    """A worker that answers each request by itself."""
+
+    def __init__(self, context: Any, config: ModelConfig) -> None:
+        check_single_worker()
+        super().__init__(context, config)
+        self._responses = ContinuousResponses(
+            self.dispatcher,
+            self.engine,
+            self.reporter,
+            self.freed_memory,
+            self.watchdog,
+            self.tracer,
+        )
+
+    def handle(self, rows: Any, context: Any) -> list[Any]:
+        if self.engine.device_failed and not self._responses.is_busy:
+            end_worker()
+        return self._responses.handle(rows, context)
+
+    def end_hanging(self, context: Any) -> None:
+        end_worker()
 
 
 def _is_one_message(headers: Headers) -> bool:

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from ts.handler_utils.utils import send_intermediate_predict_response
 from ts.metrics.metric_type_enum import MetricTypes
 
 from handlers.checkpoints.placement import pick_device
-from handlers.config.model_config import CONFIG_FILE, ModelConfig
+from handlers.compat.torchserve import is_connected, send_parts
+from handlers.config.model_config import ModelConfig
 from handlers.config.serving_defaults import serving_defaults
 from handlers.dispatcher import Dispatcher
-from handlers.errors import ConfigError, DeviceFailed, WorkerHangs
+from handlers.errors import DeviceFailed, RequestError, WorkerHangs
 from handlers.http.limits import server_limits
 from handlers.http.request import HttpRequest, is_grpc
-from handlers.http.response import FAILURES
+from handlers.http.response import HttpResponse, encode_json, has_failed
 from handlers.process.deadline import Deadline
 from handlers.process.packages import require_package
 from handlers.process.ranks import (
@@ -36,59 +40,43 @@ from handlers.telemetry import tracing
 from handlers.telemetry.meter import Meter
 from handlers.telemetry.metrics import MetricsReporter
 from handlers.telemetry.tracing import TracedMeter
-from handlers.torchserve.continuous_batching import ContinuousResponses, check_single_worker
-from handlers.torchserve.partial_responses import (
-    are_unsent,
-    send_failures,
-    send_part,
-    send_responses,
-)
-from handlers.torchserve.requests import (
-    STREAM_NEXT,
-    Envelope,
-    Headers,
-    headers_of,
-    log_failures,
-    set_response,
-    statuses_of,
-)
+from handlers.torchserve.envelopes import Envelope, Headers
 from handlers.worker_start import load_engine
 
 logger = logging.getLogger(__name__)
 
+# The only part of a header that is logged, and only in this form.
+TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+# Says whether further parts of a response follow.
+STREAM_NEXT = "ts_stream_next"
 # Marks the end of a stream. gRPC's StreamPredictions requires it, otherwise the worker is killed.
 # Over HTTP it would make the client hang.
 END_OF_STREAM = (STREAM_NEXT, "false")
+BODY = attrgetter("body")
 
 
 class Worker:
     """The model of an archive in a worker of TorchServe.
 
+    Args:
+        context: TorchServe's context.
+        config: the YAML of the archive.
+
     Attributes:
         engine: the model.
         threads: the share of the cores of this worker.
         dispatcher: answers HTTP requests.
-        continuous: answers each request by itself, with `continuousBatching`.
 
     Raises:
         ConfigError: the YAML, the checkpoint or the archive is invalid.
     """
 
-    def __init__(self, context: Any) -> None:
-        properties, manifest = context.system_properties, context.manifest
-        folder, described = Path(properties["model_dir"]), manifest["model"]
+    def __init__(self, context: Any, config: ModelConfig) -> None:
+        properties, described = context.system_properties, context.manifest["model"]
         self.device = pick_device(properties)
-        try:
-            where = str(described.get("configFile", CONFIG_FILE))
-            config = ModelConfig.parse(context.model_yaml_config, where)
-            if config.continuousBatching:
-                check_single_worker()
-            workers = 1 if config.continuousBatching else config.maxWorkers
-            self.threads = ThreadShare(workers, config.torchrun, is_fixed=config.pt2.compile.enable)
-            self.engine = load_engine(folder, config, self.device)
-        except ConfigError as error:
-            logger.error("Model not loaded. %s", error)
-            raise
+        workers = 1 if config.continuousBatching else config.maxWorkers
+        self.threads = ThreadShare(workers, config.torchrun, is_fixed=config.pt2.compile.enable)
+        self.engine = load_engine(Path(properties["model_dir"]), config, self.device)
         name = str(getattr(context, "model_name", None) or described["modelName"])
         version = str(described.get("modelVersion", "1.0"))
         self.dispatcher = Dispatcher(self.engine, name, version)
@@ -97,22 +85,10 @@ class Worker:
         self.is_rank0 = is_rank0()
         self.tracer = tracing.create(name, version) if _traces() else None
         self.freed_memory = FreedMemory()
-        self.watchdog = Watchdog(self.engine.limits.hang, partial(self._end_hanging, context))
+        self.watchdog = Watchdog(self.engine.limits.hang, partial(self.end_hanging, context))
         self.broadcast = RequestBroadcast() if has_other_machines() else None
         if self.broadcast:
             self.broadcast.share(asdict(server_limits()))
-        self.continuous = (
-            ContinuousResponses(
-                self.dispatcher,
-                self.engine,
-                self.reporter,
-                self.freed_memory,
-                self.watchdog,
-                self.tracer,
-            )
-            if config.continuousBatching
-            else None
-        )
 
     def handle(self, rows: Any, context: Any) -> list[Any]:
         """Answer a batch; status and content type are set for each row.
@@ -124,20 +100,14 @@ class Worker:
         Returns:
             The response body of each row.
         """
-        if self.engine.device_failed and not (self.continuous and self.continuous.is_busy):
+        if self.engine.device_failed:
             end_worker()
-        if self.continuous:
-            return self.continuous.handle(rows, context)
         start, meter = time.perf_counter(), Meter() if self.tracer is None else TracedMeter()
         deadline = Deadline(self.engine.limits.predict)
         with self.watchdog.watch(deadline):
             self.threads.refresh()
             headers = headers_of(context)
-            envelope = Envelope.of(rows, headers, context)
-            if envelope:
-                results = self._handle_enveloped(envelope, context, meter, deadline)
-            else:
-                results = self._handle_rows(rows, headers, context, meter, deadline)
+            results = self._handle_rows(rows, headers, context, meter, deadline)
             if self.tracer and isinstance(meter, TracedMeter):
                 self.tracer.record(headers, statuses_of(context), meter)
             if meter.counts["errors"]:
@@ -149,60 +119,53 @@ class Worker:
 
     def _handle_rows(
         self, rows: Any, headers: list[Headers], context: Any, meter: Meter, deadline: Deadline
-    ) -> list[bytes]:
-        http_requests = []
-        over_http = set()
-        for index, (row, own_headers) in enumerate(zip(rows, headers, strict=True)):
+    ) -> list[Any]:
+        envelope = None
+        if passed_by_envelope(rows, headers, context):
+            envelope = Envelope(rows, headers, hasattr(context, "input_names"))
+        http_requests: list[HttpRequest] = []
+        over_http: set[int] = set()
+        items = envelope.rows() if envelope else zip(rows, headers, strict=True)
+        for index, (row, own_headers) in enumerate(items):
+            send = None
             # A stream of gRPC would make the worker hang.
-            send = None if is_grpc(own_headers) else partial(send_part, context, index, deadline)
-            http_requests.append(self.dispatcher.http_request(row, own_headers, send))
-            if send:
+            if not (envelope or is_grpc(own_headers)):
+                send = partial(send_part, context, index, deadline)
                 over_http.add(index)
-            if http_requests[-1].explains:
+            http_request = self.dispatcher.http_request(
+                row, own_headers, send, takes_bytes=not envelope
+            )
+            http_requests.append(http_request)
+            if http_request.explains:
                 deadline.shorten(self.engine.limits.shared_predict)
         if self.broadcast:
             self.broadcast.share_requests(_shared(http_requests))
-        responses = self.dispatcher.dispatch(
-            http_requests, meter, deadline, partial(send_responses, context, over_http)
-        )
-        bodies, failed = [], False
-        for index, response in enumerate(responses):
-            bodies.append(response.body)
-            failed |= response.status in FAILURES
-            set_response(context, index, response)
-            if index not in over_http:
+        send_ready = partial(send_responses, context, over_http)
+        responses = self.dispatcher.dispatch(http_requests, meter, deadline, send_ready)
+        for index, head in enumerate(envelope.heads(responses) if envelope else responses):
+            set_response(context, index, head)
+            if index not in over_http and is_grpc(headers[index]):
                 context.set_response_header(index, *END_OF_STREAM)
-        if failed:
+        if meter.counts["errors"]:
+            self._check_health(responses, context, over_http)
+        return envelope.results(responses) if envelope else list(map(BODY, responses))
+
+    def _check_health(
+        self, responses: Sequence[HttpResponse], context: Any, over_http: set[int]
+    ) -> None:
+        """Answer the batch and end the worker if its device has failed and nothing was sent."""
+        if any(map(has_failed, responses)):
             self.engine.check_health()
         if self.engine.device_failed and are_unsent(context, over_http, len(responses)):
             errors = [each if each.status >= 400 else None for each in responses]
             send_failures(context, errors, DeviceFailed())
             end_worker()
-        return bodies
 
-    def _handle_enveloped(
-        self, envelope: Envelope, context: Any, meter: Meter, deadline: Deadline
-    ) -> list[Any]:
-        http_requests = [
-            self.dispatcher.http_request(row, headers, takes_bytes=False)
-            for row, headers in envelope.rows()
-        ]
-        if any(http_request.explains for http_request in http_requests):
-            deadline.shorten(self.engine.limits.shared_predict)
-        if self.broadcast:
-            self.broadcast.share_requests(_shared(http_requests))
-        responses = self.dispatcher.dispatch(http_requests, meter, deadline)
-        for index, head in enumerate(envelope.heads(responses)):
-            set_response(context, index, head)
-            if is_grpc(envelope.headers[index]):
-                context.set_response_header(index, *END_OF_STREAM)
-        return envelope.results(responses)
-
-    def _end_hanging(self, context: Any) -> None:
+    def end_hanging(self, context: Any) -> None:
         """Answer the batch that hangs, if no part of it was sent, and end the worker."""
         headers = headers_of(context)
         over_http = {index for index, own in enumerate(headers) if not is_grpc(own)}
-        if self.continuous is None and are_unsent(context, over_http, len(headers)):
+        if are_unsent(context, over_http, len(headers)):
             send_failures(context, [None] * len(headers), WorkerHangs())
         end_worker()
 
@@ -234,3 +197,130 @@ def _warn_of_single_requests(config: ModelConfig, batch_size: int | None) -> Non
         else f"batchSize: {defaults.batch_size} and maxBatchDelay: {defaults.max_batch_delay}",
         mode,
     )
+
+
+def headers_of(context: Any) -> list[Headers]:
+    """Return the headers of each request, not row: an envelope can hold several rows."""
+    headers = []
+    for processor in context.request_processor:
+        headers.append(processor.get_request_properties())
+    return headers
+
+
+def statuses_of(context: Any) -> list[int]:
+    """Return the status of each response."""
+    count = len(context.request_processor)
+    return [context.get_response_status(index)[0] for index in range(count)]
+
+
+def set_response(context: Any, index: int, response: HttpResponse) -> None:
+    """Set content type, status and headers of the response to a request."""
+    if response.content_type:
+        context.set_response_content_type(index, response.content_type)
+    context.set_response_status(code=response.status, phrase="", idx=index)
+    for name, value in response.headers.items():
+        context.set_response_header(index, name, value)
+
+
+def log_failures(context: Any) -> None:
+    """Log the failed requests of a batch that TorchServe's worker answers at its end."""
+    headers, statuses = headers_of(context), statuses_of(context)
+    for index, number in (context.request_ids or {}).items():
+        log_failure(number, statuses[index], headers[index])
+
+
+def log_failure(request_id: str, status: int, headers: Headers) -> None:
+    """Log the id of a failed request, which its client has as `x-request-id`, and its trace."""
+    if status < 500:
+        return
+    traced = (value for name, value in headers.items() if name.lower() == "traceparent")
+    match = TRACE.fullmatch(str(next(traced, "")))
+    trace = f" trace_id={match[1]}" if match else ""
+    logger.warning("Request failed: request_id=%s status=%d%s", request_id, status, trace)
+
+
+def passed_by_envelope(rows: Any, headers: Sequence[Headers], context: Any) -> bool:
+    """Return whether an envelope passed the rows, and not TorchServe itself."""
+    if hasattr(context, "input_names") or not isinstance(rows, list) or len(rows) != len(headers):
+        return True
+    # A row has every field that its headers describe; an item of an envelope has others.
+    for row, own_headers in zip(rows, headers, strict=True):
+        if not isinstance(row, Mapping):
+            return True
+        for name, value in own_headers.items():
+            if isinstance(value, Mapping) and name not in row:
+                return True
+    return False
+
+
+def send_part(context: Any, index: int, deadline: Deadline, part: HttpResponse) -> None:
+    """Send a part of the response of one row; the return value of `handle` is the last part.
+
+    The message names this row only, so the responses of other rows are not affected. With it
+    TorchServe starts to count `responseTimeout` again, so the deadline starts again, too.
+    """
+    deadline.restart()
+    set_response(context, index, part)
+    ids = {index: context.request_ids[index]}
+    send_intermediate_predict_response({index: part.body}, ids, "Prediction success", 200, context)
+
+
+def send_responses(
+    context: Any, over_http: set[int], responses: Mapping[int, HttpResponse]
+) -> None:
+    """Send whole responses over HTTP, while other rows of the batch are not ready.
+
+    Each row is twice in the message: its response as a part of a stream, and the end of the stream.
+    The row's id is removed from those that TorchServe's worker answers at the end. An error has to
+    wait: TorchServe closes the connection after the head of a part with such a status.
+    """
+    ready = [
+        index
+        for index, response in responses.items()
+        if index in over_http and response.status < 400
+    ]
+    if not ready or not is_connected(context):
+        return
+    for index in ready:
+        set_response(context, index, responses[index])
+    parts = [(index, responses[index].body, True) for index in ready]
+    _send_parts(context, [*parts, *((index, b"", False) for index in ready)])
+    for index in ready:
+        del context.request_ids[index]
+
+
+def send_failures(
+    context: Any, responses: Sequence[HttpResponse | None], error: RequestError
+) -> None:
+    """Send errors, one instead of each response that is None; TorchServe goes on waiting.
+
+    Each of them is an error, after which TorchServe closes the connection. So neither the part to
+    follow nor the error that TorchServe adds when the worker ends reaches a client.
+    """
+    failure = HttpResponse(
+        encode_json(error.whole_body()), error.status, headers=dict(error.headers)
+    )
+    errors = [response or failure for response in responses]
+    for index, response in enumerate(errors):
+        set_response(context, index, response)
+    parts = [(index, response.body, None) for index, response in enumerate(errors)]
+    _send_parts(context, [*parts, (0, b"", True)])
+
+
+def are_unsent(context: Any, over_http: set[int], count: int) -> bool:
+    """Return whether all rows came over HTTP, and no response or part of one was sent."""
+    headers = [context.get_response_headers(index) for index in range(count)]
+    return (
+        is_connected(context)
+        and len(over_http) == len(context.request_ids) == count
+        and not any(STREAM_NEXT in own for own in headers)
+    )
+
+
+def _send_parts(context: Any, parts: Sequence[tuple[int, bytes, bool | None]]) -> None:
+    """Send a message with parts of responses: the row, its part, and whether another follows.
+
+    None is for a whole response. A row can have two parts.
+    """
+    if is_rank0():
+        send_parts(context, parts)

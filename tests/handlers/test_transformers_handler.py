@@ -108,7 +108,7 @@ def test_a_batch_has_the_time_limit_of_the_yaml_which_a_sent_part_restarts(
     time, ends, sent = Clock(), list[bool](), list[Any]()
     monkeypatch.setattr("handlers.torchserve.worker.Deadline", partial(Deadline, clock=time))
     monkeypatch.setattr(
-        "handlers.torchserve.partial_responses.send_intermediate_predict_response",
+        "handlers.torchserve.worker.send_intermediate_predict_response",
         lambda *message: sent.append(message),
     )
 

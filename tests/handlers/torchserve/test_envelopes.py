@@ -18,7 +18,8 @@ from ts.service import Service
 from handlers import tasks
 from handlers.config.choices import modes
 from handlers.http.request import HttpRequest
-from handlers.torchserve.requests import Envelope
+from handlers.torchserve.envelopes import Envelope
+from handlers.torchserve.worker import passed_by_envelope
 from handlers.transformers_handler import TransformersHandler
 from tests.handlers.test_transformers_handler import context
 from tests.modes import cases, each_mode
@@ -289,8 +290,8 @@ def test_broken_json_in_the_body_envelope_is_refused(
 def test_the_part_of_a_form_in_the_body_envelope_has_its_own_type(decoded: bool) -> None:
     value = received(FINE, decoded=decoded)
     headers = {"data": {"content-type": JSON}, "Content-Type": "multipart/form-data; boundary=b"}
-    envelope = Envelope.of([value], [headers], SimpleNamespace())
-    assert envelope is not None
+    assert passed_by_envelope([value], [headers], SimpleNamespace())
+    envelope = Envelope([value], [headers], tensors=False)
     assert [HttpRequest(*each).content for each in envelope.rows()] == [FINE]
 
 
@@ -305,4 +306,5 @@ def test_an_empty_body_is_refused(worker: Any) -> None:
 def test_rows_of_torchserve_are_not_read_as_items(headers: Any) -> None:
     described = {"b": {"content-type": ""}, "explain": "False"}
     row = {"a": b"1", "b": b"2"}
-    assert Envelope.of([row, {}], [{**described, **headers}, {}], SimpleNamespace()) is None
+    both = [{**described, **headers}, {}]
+    assert not passed_by_envelope([row, {}], both, SimpleNamespace())

@@ -1,7 +1,7 @@
-"""The requests in TorchServe's rows and context, and the heads of their responses.
+"""Service envelopes: what `service_envelope` in config.properties makes of rows and results.
 
-With `service_envelope` in config.properties, which holds for every model, an envelope unwraps
-bodies before a handler gets them, and wraps its results:
+It holds for every model. An envelope unwraps bodies before a handler gets them, and wraps its
+results:
 
     body      passes each body, and returns the results as they are
     json      passes the instances of all bodies in one list; {"predictions": […]} for each
@@ -15,8 +15,6 @@ items. A handler recognises an envelope only by the rows that it gets.
 from __future__ import annotations
 
 import json
-import logging
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,55 +22,9 @@ from typing import Any
 from handlers.http.request import HttpRequest
 from handlers.http.response import JSON, HttpResponse
 
-logger = logging.getLogger(__name__)
-
 Headers = Mapping[str, Any]
 UNKNOWN_TYPE = ""  # a content type that only the envelope knows
 PLAIN = "text/plain"
-# The only part of a header that is logged, and only in this form.
-TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
-# Says whether further parts of a response follow.
-STREAM_NEXT = "ts_stream_next"
-
-
-def headers_of(context: Any) -> list[Headers]:
-    """Return the headers of each request, not row: an envelope can hold several rows."""
-    headers = []
-    for processor in context.request_processor:
-        headers.append(processor.get_request_properties())
-    return headers
-
-
-def statuses_of(context: Any) -> list[int]:
-    """Return the status of each response."""
-    count = len(context.request_processor)
-    return [context.get_response_status(index)[0] for index in range(count)]
-
-
-def set_response(context: Any, index: int, response: HttpResponse) -> None:
-    """Set content type, status and headers of the response to a request."""
-    if response.content_type:
-        context.set_response_content_type(index, response.content_type)
-    context.set_response_status(code=response.status, phrase="", idx=index)
-    for name, value in response.headers.items():
-        context.set_response_header(index, name, value)
-
-
-def log_failures(context: Any) -> None:
-    """Log the failed requests of a batch that TorchServe's worker answers at its end."""
-    headers, statuses = headers_of(context), statuses_of(context)
-    for index, number in (context.request_ids or {}).items():
-        log_failure(number, statuses[index], headers[index])
-
-
-def log_failure(request_id: str, status: int, headers: Headers) -> None:
-    """Log the id of a failed request, which its client has as `x-request-id`, and its trace."""
-    if status < 500:
-        return
-    traced = (value for name, value in headers.items() if name.lower() == "traceparent")
-    match = TRACE.fullmatch(str(next(traced, "")))
-    trace = f" trace_id={match[1]}" if match else ""
-    logger.warning("Request failed: request_id=%s status=%d%s", request_id, status, trace)
 
 
 @dataclass(frozen=True)
@@ -88,21 +40,6 @@ class Envelope:
     items: Any
     headers: Sequence[Headers]
     tensors: bool
-
-    @classmethod
-    def of(cls, rows: Any, headers: Sequence[Headers], context: Any) -> Envelope | None:
-        """Return the envelope that passed the rows; None where they are TorchServe's own."""
-        tensors = hasattr(context, "input_names")  # kservev2 writes them there
-        if tensors or not isinstance(rows, list) or len(rows) != len(headers):
-            return cls(rows, headers, tensors)
-        # A row has every field that its headers describe; an item of an envelope has others.
-        for row, own_headers in zip(rows, headers, strict=True):
-            if not isinstance(row, Mapping):
-                return cls(rows, headers, tensors)
-            for name, value in own_headers.items():
-                if isinstance(value, Mapping) and name not in row:
-                    return cls(rows, headers, tensors)
-        return None
 
     def rows(self) -> list[tuple[dict[str, Any], Headers]]:
         """Return the fields and headers of each item, as if it had been sent alone.
