@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any
 
 import torch
 from kserve.metrics import EXPLAIN_HIST_TIME, PREDICT_HIST_TIME, get_labels
 from kserve.model import BaseKServeModel
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Histogram
 
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.errors import Overloaded
 from handlers.http.limits import BodyLimits
-from handlers.telemetry.meter import Meter
-from handlers.telemetry.metrics import MetricsReporter
 from hosts.archive_handlers import pick_device
 from hosts.archives import Archive
+from hosts.batch_metrics import LABELS, BatchMetrics
 from hosts.batcher import Batcher
 from hosts.model import ArchiveModel
 from hosts.served_model import Part, ServedModel
@@ -122,14 +121,10 @@ def _device(config: ModelConfig) -> torch.device:
     return pick_device({} if config.deviceType == "cpu" else {"gpu_id": 0})
 
 
-LABELS = ("model_name",)
 QUEUE_TIME = Histogram("request_queue_seconds", "time until the batch of a request begins", LABELS)
-TOTAL = "_total"
-
-_known: dict[str, Any] = {}
 
 
-class ModelMetrics:
+class ModelMetrics(BatchMetrics):
     """Counts and times of a model.
 
     Args:
@@ -137,12 +132,8 @@ class ModelMetrics:
     """
 
     def __init__(self, model: str) -> None:
+        super().__init__(model)
         self._labels = get_labels(model)
-        self._reporter = MetricsReporter(gauge=None, interval=0.0)
-
-    def report_batch(self, meter: Meter, seconds: float) -> None:
-        """Report what the handler of TorchServe reports of a batch, under the same names."""
-        self._reporter.report(self, meter, seconds)
 
     def observe_queue(self, seconds: float) -> None:
         """Report how long a request waited."""
@@ -152,24 +143,3 @@ class ModelMetrics:
         """Report how long a request took in all, as the SDK does for its own models."""
         histogram = EXPLAIN_HIST_TIME if explains else PREDICT_HIST_TIME
         histogram.labels(**self._labels).observe(seconds)
-
-    def add_counter(self, name: str, value: float, **_: Any) -> None:
-        """Count, as TorchServe's object of the same method does."""
-        self._get(Counter, name.removesuffix(TOTAL)).inc(value)
-
-    def add_metric(self, name: str, value: float, *_: Any) -> None:
-        """Set a gauge."""
-        self._get(Gauge, name).set(value)
-
-    def add_time(self, name: str, value: float, *_: Any, **__: Any) -> None:
-        """Set a gauge of milliseconds."""
-        self._get(Gauge, name).set(value)
-
-    def add_percent(self, name: str, value: float, **_: Any) -> None:
-        """Set a gauge of percent."""
-        self._get(Gauge, name).set(value)
-
-    def _get(self, kind: Callable[..., Any], name: str) -> Any:
-        if name not in _known:
-            _known[name] = kind(name, "of the handler", LABELS)
-        return _known[name].labels(**self._labels)

@@ -1,0 +1,129 @@
+"""Serve all models at one URL: `python -m hosts.asgi`.
+
+Without archives it is in front of a running TorchServe; with archives, it loads them itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from hosts.archives import (
+    Archive,
+    ArchiveError,
+    find_archives,
+    import_from,
+    open_archive,
+    require_same_code,
+)
+
+# Those of config.properties.
+MAX_REQUEST_BYTES = 10_485_760
+MAX_RESPONSE_BYTES = 67_108_864
+KEYS_VARIABLE = "HF_SERVE_API_KEYS"
+
+
+def main(
+    archives: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Archives, or folders of archives, to load without TorchServe."),
+    ] = None,
+    host: Annotated[str, typer.Option(help="The address to bind to.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
+    inference: Annotated[
+        str, typer.Option(help="TorchServe's inference address.")
+    ] = "http://127.0.0.1:8080",
+    management: Annotated[
+        str, typer.Option(help="TorchServe's management address.")
+    ] = "http://127.0.0.1:8081",
+    metrics: Annotated[
+        str, typer.Option(help="The address of TorchServe's metrics; empty for none.")
+    ] = "http://127.0.0.1:8082/metrics",
+    workdir: Annotated[
+        Path | None, typer.Option(help="The work folder of serve.py, for the errors of models.")
+    ] = None,
+    api_key_file: Annotated[
+        Path | None,
+        typer.Option(help=f"A file with one API key in a line. {KEYS_VARIABLE} has further ones."),
+    ] = None,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(help="An origin of web pages that may read responses, repeated; * for any."),
+    ] = None,
+    grace_period: Annotated[
+        int, typer.Option(min=0, help="Seconds for running requests after SIGTERM.")
+    ] = 60,
+    max_request_size: Annotated[int, typer.Option(min=1, help="Bytes.")] = MAX_REQUEST_BYTES,
+    max_response_size: Annotated[int, typer.Option(min=1, help="Bytes.")] = MAX_RESPONSE_BYTES,
+) -> None:
+    """Serve all models at one URL, in front of TorchServe or without it."""
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    opened = _open(archives or [])
+    if opened:
+        import_from(opened[0][1].folder)
+    # These import `handlers`, which is that of the archives now.
+    from handlers.errors import KitError  # noqa: PLC0415
+    from hosts.asgi.access import read_keys  # noqa: PLC0415
+    from hosts.asgi.server import ServerSettings, serve  # noqa: PLC0415
+
+    try:
+        settings = ServerSettings(
+            host,
+            port,
+            grace_period,
+            max_request_size,
+            read_keys(api_key_file, os.environ.pop(KEYS_VARIABLE, "")),
+            allow_origin or (),
+        )
+        if opened:
+            backend = _in_process(opened, max_request_size, max_response_size)
+        else:
+            backend = _torchserve(inference, management, metrics, workdir)
+        serve(backend, settings)
+    except KitError as error:
+        _exit(error)
+
+
+def _open(paths: list[Path]) -> list[tuple[str, Archive]]:
+    """Return archives with their names."""
+    try:
+        archives = [open_archive(file) for path in paths for file in find_archives(path)]
+        if archives:
+            require_same_code(archives)
+    except ArchiveError as error:
+        _exit(error)
+    named = {archive.name: archive for archive in archives}
+    if len(named) < len(archives):
+        _exit(ArchiveError("Two archives have the same name; serve one of them."))
+    return list(named.items())
+
+
+def _in_process(archives: list[tuple[str, Archive]], request: int, response: int) -> Any:
+    from handlers.http.limits import BodyLimits  # noqa: PLC0415
+    from hosts.archive_handlers import set_num_threads  # noqa: PLC0415
+    from hosts.asgi.in_process import load  # noqa: PLC0415
+
+    set_num_threads(workers=1)
+    return load(archives, BodyLimits(request, response))
+
+
+def _torchserve(inference: str, management: str, metrics: str, workdir: Path | None) -> Any:
+    from hosts.asgi.torchserve import Addresses, TorchServeBackend  # noqa: PLC0415
+
+    at = Addresses(inference.rstrip("/"), management.rstrip("/"), metrics, workdir)
+    return TorchServeBackend(at)
+
+
+def _exit(error: Exception) -> NoReturn:
+    print(error, file=sys.stderr)  # noqa: T201
+    raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    typer.run(main)

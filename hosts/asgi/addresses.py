@@ -1,0 +1,119 @@
+"""The addresses of the application that name no model in their path, as other servers have them.
+
+The table is what the application finds requests by, and what `/openapi.json` and `/docs` describe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Api(StrEnum):
+    """Whose address it is, which decides the shape of errors."""
+
+    OPENAI = "OpenAI"
+    COHERE = "Cohere"
+    VLLM = "vLLM"
+    EMBEDDINGS = "Text Embeddings Inference"
+    GENERATION = "Text Generation Inference"
+    OPEN_INFERENCE = "Open Inference Protocol"
+    TORCHSERVE = "TorchServe"
+
+
+@dataclass(frozen=True)
+class Address:
+    """An address without the name of a model.
+
+    Attributes:
+        path: its path; without the first slash, it is the path below the model.
+        api: whose address it is.
+        ability: what a model must do that is chosen without its name; empty for any model.
+        example: a body.
+        method: its HTTP method.
+    """
+
+    path: str
+    api: Api
+    ability: str = ""
+    example: Mapping[str, Any] = field(default_factory=dict)
+    method: str = "POST"
+
+    @property
+    def names_model_in_body(self) -> bool:
+        """Whether clients name the model in the key `model` of the body."""
+        return self.api in (Api.OPENAI, Api.COHERE, Api.VLLM)
+
+
+_TEXT, _MESSAGES = "A lovely film.", [{"role": "user", "content": "Hello"}]
+_AUDIO = {"file": "@speech.wav"}
+_DOCUMENTS = {"query": "Who sings?", "documents": ["Ada sings.", "It rains."]}
+
+ADDRESSES = (
+    Address("/v1/chat/completions", Api.OPENAI, "continues_prompts", {"messages": _MESSAGES}),
+    Address("/v1/completions", Api.OPENAI, "continues_prompts", {"prompt": "Once upon a time"}),
+    Address("/v1/responses", Api.OPENAI, "continues_prompts", {"input": "Hello"}),
+    Address("/v1/embeddings", Api.OPENAI, "embed", {"input": _TEXT}),
+    Address("/embeddings", Api.OPENAI, "embed", {"input": _TEXT}),
+    Address("/v1/images/generations", Api.OPENAI, "draws", {"prompt": "A fox"}),
+    Address("/v1/audio/transcriptions", Api.OPENAI, "transcribe", _AUDIO),
+    Address("/v1/audio/translations", Api.OPENAI, "transcribe", _AUDIO),
+    Address("/v1/audio/speech", Api.OPENAI, "speak", {"input": _TEXT, "voice": "default"}),
+    Address("/v1/embed", Api.COHERE, "embed", {"texts": [_TEXT]}),
+    Address("/v2/embed", Api.COHERE, "embed", {"texts": [_TEXT], "input_type": "search_document"}),
+    Address("/v1/rerank", Api.COHERE, "rerank", _DOCUMENTS),
+    Address("/v2/rerank", Api.COHERE, "rerank", _DOCUMENTS),
+    Address("/rerank", Api.EMBEDDINGS, "rerank", {"query": "Who sings?", "texts": ["Ada sings."]}),
+    Address("/embed", Api.EMBEDDINGS, "embed", {"inputs": _TEXT}),
+    Address("/embed_all", Api.EMBEDDINGS, "embed_all", {"inputs": _TEXT}),
+    Address("/embed_sparse", Api.EMBEDDINGS, "embed_sparse", {"inputs": _TEXT}),
+    Address(
+        "/similarity",
+        Api.EMBEDDINGS,
+        "similarity",
+        {"inputs": {"source_sentence": "Ada sings.", "sentences": ["She sang."]}},
+    ),
+    Address("/predict", Api.EMBEDDINGS, "predict", {"inputs": _TEXT}),
+    Address("/decode", Api.EMBEDDINGS, example={"ids": [5, 6, 7]}),
+    Address("/info", Api.EMBEDDINGS, method="GET"),
+    Address("/tokenize", Api.VLLM, example={"prompt": _TEXT}),
+    Address("/detokenize", Api.VLLM, example={"tokens": [5, 6, 7]}),
+    Address("/generate", Api.GENERATION, "generates", {"inputs": "Once upon a time"}),
+    Address("/generate_stream", Api.GENERATION, "generates", {"inputs": "Once upon a time"}),
+    Address("/", Api.GENERATION, example={"inputs": _TEXT}),
+)
+BY_PATH = {each.path: each for each in ADDRESSES}
+
+# What models of each mode do, as their tasks declare it. The application imports no task, because
+# that takes seconds and all of torch.
+ABILITIES: Mapping[str, tuple[str, ...]] = {
+    "automatic_speech_recognition": ("transcribe",),
+    "feature_extraction": ("embed_all",),
+    "image_text_to_text": ("continues_prompts", "generates"),
+    "late_interaction": ("rerank",),
+    "sentence_embedding": ("embed",),
+    "sentence_ranking": ("rerank",),
+    "sentence_similarity": ("similarity",),
+    "sequence_classification": ("predict",),
+    "sparse_embedding": ("embed_sparse",),
+    "summarization": ("generates",),
+    "text2text_generation": ("generates",),
+    "text_generation": ("continues_prompts", "generates"),
+    "text_to_image": ("draws",),
+    "text_to_speech": ("speak",),
+    "translation": ("generates",),
+}
+
+
+def api_of(path: str) -> Api:
+    """Return whose address a path is, for the shape of its errors."""
+    if path in BY_PATH:
+        return BY_PATH[path].api
+    if path.startswith("/v2"):
+        return Api.OPEN_INFERENCE
+    # KServe's V1, whose errors are those of TorchServe, is /v1/models/<model>:predict.
+    if path.startswith("/v1") and ":" not in path:
+        return Api.OPENAI
+    return Api.TORCHSERVE

@@ -1,0 +1,388 @@
+"""The ASGI application: every protocol at its usual address, for all models of a back end."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.types import Message, Receive, Scope, Send
+
+from handlers import __version__
+from handlers.errors import Overloaded, RequestError, classify
+from hosts.asgi import documentation
+from hosts.asgi.access import ApiKeys
+from hosts.asgi.addresses import ABILITIES, BY_PATH, Address, Api, api_of
+from hosts.asgi.backend import Answer, Backend, ModelEntry, ModelRequest, State
+from hosts.asgi.errors import (
+    ModelNotNamed,
+    NoSuchAbility,
+    NotLoaded,
+    UnknownModel,
+    error_response,
+    in_shape_of,
+)
+from hosts.asgi.metrics import HttpMetrics
+from hosts.asgi.model_name import name_in_body
+from hosts.http import read_body
+from hosts.routes import METHODS, MethodNotAllowed, Route, find_route
+
+# Addresses that tell whether the server answers, which need no key.
+HEALTH = frozenset({"/ping", "/health", "/v2/health/live", "/v2/health/ready"})
+# Requests about one model, which its own protocols answer.
+ABOUT_MODEL = re.compile(
+    r"/v1/models/(?P<named>[^:]+)"
+    r"|/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?(?P<ready>/ready)?"
+)
+# TorchServe's own address has no version.
+OF_VERSION = re.compile(
+    r"/v2/models/(?P<model>[^/]+)/versions/(?P<version>[^/]+)/(?:infer|explain)"
+)
+DESCRIBED = re.compile(r"/models/(?P<model>[^/]+)")
+MODEL_HEADER = "x-model"
+BODY_SECONDS = 60.0
+# A name that is not known is asked for again, and so are the models of a list.
+MAX_AGE = 1.0
+# Names that Hugging Face's clients write where they are given none.
+PLACEHOLDERS = frozenset({"tgi", "dummy"})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of the application.
+
+    Attributes:
+        max_request_bytes: the limit of a body.
+        keys: the keys, one of which a request must have; without one, any request is answered.
+    """
+
+    max_request_bytes: int
+    keys: ApiKeys
+
+
+class Application:
+    """Answers requests by a back end.
+
+    Args:
+        backend: what answers requests to models.
+        settings: its settings.
+    """
+
+    def __init__(self, backend: Backend, settings: Settings) -> None:
+        self._backend, self._settings = backend, settings
+        self._metrics = HttpMetrics()
+        self._pages: Mapping[str, Callable[[], Awaitable[Response]]] = {
+            "/": self._root,
+            "/docs": self._docs,
+            "/openapi.json": self._openapi,
+            "/metrics": self._prometheus,
+            "/models": self._model_names,
+            "/v1/models": self._openai_models,
+            "/v2": self._server_metadata,
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, as servers call it."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            await self._answer(scope, receive, send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        await self._backend.start()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self._backend.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began, status = time.monotonic(), 0
+
+        async def observed(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        request = Request(scope, receive)
+        api = api_of(request.scope["path"])
+        try:
+            await self._answer_or_raise(request, api, observed)
+        except Exception as error:
+            if status:  # A part was sent, so the connection ends without the last one.
+                raise
+            known = error if isinstance(error, RequestError) else classify(error)
+            await error_response(api, known)(scope, receive, observed)
+        finally:
+            self._metrics.observe(api, status, time.monotonic() - began)
+
+    async def _answer_or_raise(self, request: Request, api: Api, send: Send) -> None:
+        path = request.scope["path"]
+        if path not in HEALTH:
+            self._settings.keys.check(request.headers)
+        if request.method in ("GET", "HEAD") and (response := await self._about(request)):
+            await response(request.scope, request.receive, send)
+            return
+        asked = await self._model_request(request)
+        async with _until_client_goes(request.receive), self._backend.answer(asked) as answer:
+            if answer.status >= 400 and not asked.is_native:
+                answer = await _in_shape(api, answer)
+            await _send(answer, send)
+
+    async def _model_request(self, request: Request) -> ModelRequest:
+        """Return the request to a model that a request is.
+
+        Raises:
+            RequestError: it names no model that is served, or its address does not exist.
+        """
+        path = request.scope["path"]
+        address = BY_PATH.get(path)
+        if request.method not in METHODS:
+            raise MethodNotAllowed
+        if address is None:
+            route, is_native = await self._native(request)
+            body = await self._body(request)
+        else:
+            if request.method != address.method:
+                raise MethodNotAllowed
+            body = await self._body(request)
+            model = await self._choose(request, address, body)
+            route, is_native = Route(model, "", {"url_path": path.lstrip("/")}), False
+        query = request.scope["query_string"]
+        raw = request.scope.get("raw_path") or quote(path).encode()
+        target = (raw + b"?" + query if query else raw).decode("latin-1")
+        headers = self._settings.keys.without_key(request.scope["headers"])
+        return ModelRequest(request.method, target, headers, body, route, is_native)
+
+    async def _native(self, request: Request) -> tuple[Route, bool]:
+        """Return the route of an address with the name of a model, and whether TorchServe has it.
+
+        Raises:
+            UnknownRoute: there is no such address.
+        """
+        path = request.scope["path"]
+        found = OF_VERSION.fullmatch(path)
+        if found is None and request.method == "GET":
+            found = ABOUT_MODEL.fullmatch(path)
+        if found is None:
+            return find_route(path, request.query_params), True
+        groups = found.groupdict(default="")
+        entry = await self._known(groups.get("named") or groups["model"])
+        version = groups["version"]
+        # Triton's versions are whole numbers.
+        version = entry.version if entry.version == f"{version}.0" else version
+        return Route(entry.name, version, {"url_path": path.lstrip("/")}), False
+
+    async def _body(self, request: Request) -> bytes:
+        return await read_body(request, self._settings.max_request_bytes, BODY_SECONDS)
+
+    async def _choose(self, request: Request, address: Address, body: bytes) -> str:
+        """Return the name of the model that answers a request without one in its path.
+
+        The request names it in its query, in a header, or in the key `model` of its body. If it
+        names none, it is the only model, or the only one that does what the address is for.
+
+        Raises:
+            UnknownModel: no model has the name.
+            ModelNotNamed: several models could answer.
+            NoSuchAbility: no model can.
+        """
+        name = request.query_params.get("model") or request.headers.get(MODEL_HEADER, "")
+        if not name and address.names_model_in_body:
+            name = await name_in_body(body, request.headers)
+        models = await self._backend.models(max_age=60.0)
+        if name and name not in models and name not in PLACEHOLDERS:
+            return await self._owner(name)
+        if name in models:
+            return (await self._known(name)).name
+        if len(models) == 1:
+            return (await self._known(next(iter(models)))).name
+        return await self._able(address)
+
+    async def _able(self, address: Address) -> str:
+        described = await self._backend.described_models()
+        serving = [each for each in described.values() if each.state != State.FAILED]
+        able = [
+            each.name
+            for each in serving
+            if not address.ability or address.ability in ABILITIES.get(each.mode, ())
+        ]
+        if len(able) == 1:
+            return able[0]
+        loading = [each.name for each in serving if each.state == State.LOADING]
+        if not able and loading:
+            raise Overloaded(f"{', '.join(loading)} still load; send the request again.")
+        if not able:
+            raise NoSuchAbility(address.path, sorted(each.name for each in serving))
+        key = "as `model` in the body" if address.names_model_in_body else "in the header X-Model"
+        raise ModelNotNamed(address.path, sorted(able), key)
+
+    async def _owner(self, name: str) -> str:
+        """Return the model that has an adapter of a name, or a model that is new.
+
+        Raises:
+            UnknownModel: there is none.
+        """
+        models = await self._backend.described_models()
+        if name in models:
+            return (await self._known(name)).name
+        for each in models.values():
+            if name in each.adapters:
+                return each.name
+        raise UnknownModel(name, sorted(models))
+
+    async def _known(self, name: str) -> ModelEntry:
+        """Return the entry of a model.
+
+        Raises:
+            UnknownModel: there is none.
+            NotLoaded: it did not load.
+        """
+        entry = (await self._backend.models(max_age=60.0)).get(name)
+        if entry is None or entry.state == State.FAILED:
+            entry = (await self._backend.models(MAX_AGE)).get(name)
+        if entry is None:
+            raise UnknownModel(name, sorted(await self._backend.models(MAX_AGE)))
+        if entry.state == State.FAILED:
+            raise NotLoaded(name, entry.error)
+        return entry
+
+    async def _about(self, request: Request) -> Response | None:
+        """Return the response about the server or its models; None where a model answers."""
+        path = request.scope["path"]
+        if path in HEALTH:
+            return await self._health(path)
+        if own := self._pages.get(path):
+            return await own()
+        if found := DESCRIBED.fullmatch(path):
+            return await self._described(found["model"])
+        if (found := ABOUT_MODEL.fullmatch(path)) and (found["named"] or found["ready"]):
+            return await self._not_ready(found["named"] or found["model"])
+        return None
+
+    async def _root(self) -> Response:
+        return RedirectResponse("docs")
+
+    async def _docs(self) -> Response:
+        return HTMLResponse(documentation.page(await self._backend.models(MAX_AGE)))
+
+    async def _openapi(self) -> Response:
+        return JSONResponse(documentation.openapi(await self._backend.models(MAX_AGE)))
+
+    async def _prometheus(self) -> Response:
+        text = self._metrics.text() + await self._backend.metrics()
+        return Response(text, media_type="text/plain")
+
+    async def _server_metadata(self) -> Response:
+        return JSONResponse({"name": "torchserve", "version": __version__, "extensions": []})
+
+    async def _openai_models(self) -> Response:
+        return JSONResponse(_openai_list(await self._backend.described_models()))
+
+    async def _model_names(self) -> Response:
+        names = sorted(await self._backend.models(MAX_AGE))
+        return JSONResponse({"models": [{"modelName": name, "modelUrl": name} for name in names]})
+
+    async def _described(self, name: str) -> Response:
+        models = await self._backend.models(MAX_AGE)
+        if name not in models:
+            raise UnknownModel(name, sorted(models))
+        each = models[name]
+        return JSONResponse(
+            [
+                {
+                    "modelName": name,
+                    "modelVersion": each.version,
+                    "status": str(each.state),
+                    **_error(each),
+                }
+            ]
+        )
+
+    async def _not_ready(self, name: str) -> Response | None:
+        """Return that a model does not answer; None where the model itself says that it does."""
+        entry = (await self._backend.models(MAX_AGE)).get(name)
+        if entry is None or entry.state == State.READY:
+            return None
+        return JSONResponse({"name": name, "ready": False, **_error(entry)}, 503)
+
+    async def _health(self, path: str) -> Response:
+        if path == "/v2/health/live":
+            return JSONResponse({"live": True})
+        models = (await self._backend.models(MAX_AGE)).values()
+        # A model that did not load is in the list of models with its error; the others are served.
+        states = [each.state == State.READY for each in models if each.state != State.FAILED]
+        is_ready = bool(states) and all(states)
+        if path == "/ping":
+            status = "Healthy" if is_ready else "Partial Healthy" if any(states) else "Unhealthy"
+            return JSONResponse({"status": status}, 200 if is_ready else 500)
+        if path == "/health":
+            return Response(status_code=200 if is_ready else 503)
+        return JSONResponse({"ready": is_ready}, 200 if is_ready else 503)
+
+
+def _openai_list(models: Mapping[str, ModelEntry]) -> dict[str, Any]:
+    """Return OpenAI's list of models, in which each model has its state and its last error too."""
+    data = []
+    for each in models.values():
+        own = {"object": "model", "created": 0, "owned_by": "torchserve", "state": str(each.state)}
+        data.append({"id": each.name, **own, **_error(each)})
+        data += [{"id": name, **own, "parent": each.name} for name in each.adapters]
+    return {"object": "list", "data": data}
+
+
+def _error(entry: ModelEntry) -> dict[str, str]:
+    return {"error": entry.error} if entry.error else {}
+
+
+@asynccontextmanager
+async def _until_client_goes(receive: Receive) -> AsyncIterator[None]:
+    """Leave the block when the client closes its connection."""
+    task = asyncio.current_task()
+    has_gone = False
+
+    async def watch() -> None:
+        nonlocal has_gone
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        has_gone = True
+        if task:
+            task.cancel()
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not has_gone:
+            raise
+        if task:
+            task.uncancel()
+    finally:
+        watching.cancel()
+
+
+async def _in_shape(api: Api, answer: Answer) -> Answer:
+    """Return an error whose body has the shape of an API."""
+    body = in_shape_of(api, answer.status, b"".join([part async for part in answer.parts]))
+    headers = [each for each in answer.headers if each[0].lower() != b"content-length"]
+    headers.append((b"content-length", str(len(body)).encode()))
+
+    async def parts() -> AsyncIterator[bytes]:
+        yield body
+
+    return Answer(answer.status, headers, parts())
+
+
+async def _send(answer: Answer, send: Send) -> None:
+    await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
+    async for part in answer.parts:
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})

@@ -1,0 +1,108 @@
+"""What answers the requests of the application: TorchServe, or models in this process."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from hosts.routes import Route
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class State(StrEnum):
+    """Whether a model answers."""
+
+    READY = "ready"
+    LOADING = "loading"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """A model, as lists of models describe it.
+
+    Attributes:
+        name: the name under which it is served.
+        version: the version that answers where a request names none.
+        state: whether it answers.
+        error: the last error of its load or of its worker; empty where it had none.
+        mode: its task; empty where it is not known yet.
+        adapters: names of its LoRA adapters, which OpenAI's clients may name instead of it.
+    """
+
+    name: str
+    version: str = ""
+    state: State = State.READY
+    error: str = ""
+    mode: str = ""
+    adapters: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """A request to a model.
+
+    Attributes:
+        method: its method.
+        address: path and query as the client has sent them.
+        headers: its headers.
+        body: its body.
+        route: the model, its version, and the headers that TorchServe adds.
+        is_native: whether TorchServe has the address, so that it is sent there as it is.
+    """
+
+    method: str
+    address: str
+    headers: Headers
+    body: bytes
+    route: Route
+    is_native: bool
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The response of a model, whose parts are sent as they come."""
+
+    status: int
+    headers: Headers
+    parts: AsyncIterator[bytes] = field(repr=False)
+
+
+class Backend(ABC):
+    """What answers requests."""
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Begin, in the event loop of the server."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End."""
+
+    @abstractmethod
+    async def models(self, max_age: float) -> Mapping[str, ModelEntry]:
+        """Return the models by name.
+
+        Args:
+            max_age: seconds; what is known may be as old as that.
+        """
+
+    @abstractmethod
+    async def described_models(self) -> Mapping[str, ModelEntry]:
+        """Return the models, with modes and adapters."""
+
+    @abstractmethod
+    def answer(self, request: ModelRequest) -> AbstractAsyncContextManager[Answer]:
+        """Return the response to a request; what it holds is released at the end of the block.
+
+        Raises:
+            RequestError: it is not answered.
+        """
+
+    @abstractmethod
+    async def metrics(self) -> bytes:
+        """Return metrics of the models in the text format of Prometheus."""

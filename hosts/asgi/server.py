@@ -1,0 +1,73 @@
+"""The server of the application: uvicorn, with limits of connections."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import uvicorn
+from starlette.middleware.cors import CORSMiddleware
+
+from hosts.asgi.access import ApiKeys
+from hosts.asgi.application import Application, Settings
+from hosts.asgi.backend import Backend
+from hosts.compat.uvicorn import LimitedProtocol
+
+# Longer than the idle time of the proxies before it.
+KEEP_ALIVE_SECONDS = 65
+MAX_CONNECTIONS = 4096
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """How the server is started.
+
+    Attributes:
+        host: the address that it binds to.
+        port: its port.
+        grace_seconds: how long running requests are answered after SIGTERM.
+        max_request_bytes: the limit of a body.
+        keys: the API keys.
+        origins: the origins of web pages that may read responses; `*` for any.
+    """
+
+    host: str
+    port: int
+    grace_seconds: int
+    max_request_bytes: int
+    keys: ApiKeys
+    origins: Sequence[str] = ()
+
+
+def create_application(backend: Backend, settings: ServerSettings) -> Any:
+    """Return the application, which lets pages of the origins read its responses."""
+    application = Application(backend, Settings(settings.max_request_bytes, settings.keys))
+    if not settings.origins:
+        return application
+    return CORSMiddleware(
+        application,
+        allow_origins=list(settings.origins),
+        allow_methods=["GET", "POST", "PUT"],
+        allow_headers=["*"],
+        expose_headers=["*"],
+    )
+
+
+def serve(backend: Backend, settings: ServerSettings) -> None:
+    """Answer requests until SIGTERM."""
+    config = uvicorn.Config(
+        create_application(backend, settings),
+        host=settings.host,
+        port=settings.port,
+        http=LimitedProtocol,
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="on",
+        limit_concurrency=MAX_CONNECTIONS,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=settings.grace_seconds,
+    )
+    uvicorn.Server(config).run()

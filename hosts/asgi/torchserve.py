@@ -1,0 +1,277 @@
+"""TorchServe behind the application: requests are passed on, and responses as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+from yarl import URL
+
+from handlers.compat.torchserve import models_with_exited_workers, worker_output
+from handlers.errors import Overloaded
+from hosts.asgi.backend import Answer, Backend, ModelEntry, ModelRequest, State
+from hosts.tracebacks import last_error
+
+# What belongs to a connection, and what the client of this process writes itself.
+HOP_BY_HOP = frozenset(
+    {
+        *(b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"upgrade"),
+        *(b"transfer-encoding", b"host", b"expect"),
+    }
+)
+# What TorchServe adds to the headers of a request.
+OWN_HEADERS = frozenset({b"url_path", b"explain", b"describe"})
+MAX_CONNECTIONS = 1024
+CONNECT_SECONDS, ABOUT_SECONDS = 30.0, 10.0
+# Larger bodies are written in parts, between which other requests take their turn.
+LARGE_BODY = 1 << 20
+# How old the states may be while a model loads.
+LOADING_MAX_AGE = 0.2
+# The end of TorchServe's log in which errors of workers are looked for.
+LOG_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Where a TorchServe is.
+
+    Attributes:
+        inference: the inference address, such as `http://127.0.0.1:8080`.
+        management: the management address.
+        metrics: the address of its metrics; empty where it has none.
+        workdir: the work folder of `scripts/serve.py` with logs, and errors of models that did not
+            load; None where it was not started by it.
+    """
+
+    inference: str
+    management: str
+    metrics: str = ""
+    workdir: Path | None = None
+
+
+class TorchServeBackend(Backend):
+    """A running TorchServe.
+
+    Models, versions and defaults are TorchServe's: requests without a version go to the default one
+    of the moment, so a rollout needs nothing here.
+
+    Args:
+        addresses: where it is.
+        answer_seconds: how long a response, or its next part, may take.
+    """
+
+    def __init__(self, addresses: Addresses, answer_seconds: float = 600.0) -> None:
+        self._at, self._answer_seconds = addresses, answer_seconds
+        self._client: aiohttp.ClientSession
+        self._entries: dict[str, ModelEntry] = {}
+        self._described: dict[tuple[str, str], ModelEntry] = {}
+        self._asked_at = float("-inf")
+        self._asking = asyncio.Lock()
+
+    async def start(self) -> None:
+        timeout = aiohttp.ClientTimeout(
+            total=None, connect=CONNECT_SECONDS, sock_read=self._answer_seconds
+        )
+        self._client = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=MAX_CONNECTIONS),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=timeout,
+            auto_decompress=False,
+            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+        )
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    @asynccontextmanager
+    async def answer(self, request: ModelRequest) -> AsyncIterator[Answer]:
+        try:
+            async with await self._send(request) as response:
+                own = [
+                    (name, value)
+                    for name, value in response.raw_headers
+                    if name.lower() not in HOP_BY_HOP
+                ]
+                yield Answer(response.status, own, response.content.iter_any())
+        except TimeoutError:
+            raise Overloaded(
+                f"The model did not answer in {self._answer_seconds:g} s; send the request again."
+            ) from None
+        except aiohttp.ClientError:
+            raise Overloaded("TorchServe cannot be reached; send the request again.") from None
+
+    async def _send(self, request: ModelRequest) -> aiohttp.ClientResponse:
+        """Send a request, once more where TorchServe closes the connection before it answers.
+
+        It closes those that are kept when it stops; a prediction may be asked for twice.
+        """
+        method, url, headers = _upstream(request)
+        for last in (False, True):
+            try:
+                return await self._client.request(
+                    method,
+                    URL(self._at.inference + url, encoded=True),
+                    data=request.body if len(request.body) < LARGE_BODY else BytesIO(request.body),
+                    headers=headers,
+                    allow_redirects=False,
+                )
+            except aiohttp.ServerDisconnectedError:
+                if last:
+                    raise
+        raise AssertionError("the second error is raised")
+
+    async def models(self, max_age: float) -> Mapping[str, ModelEntry]:
+        async with self._asking:
+            if any(entry.state == State.LOADING for entry in self._entries.values()):
+                max_age = min(max_age, LOADING_MAX_AGE)
+            if time.monotonic() - self._asked_at > max_age:
+                self._entries = await self._ask_models()
+                self._asked_at = time.monotonic()
+        return self._entries
+
+    async def described_models(self) -> Mapping[str, ModelEntry]:
+        entries = await self.models(max_age=1.0)
+        described = await asyncio.gather(*map(self._describe, entries.values()))
+        return {entry.name: entry for entry in described}
+
+    async def metrics(self) -> bytes:
+        if not self._at.metrics:
+            return b""
+        with suppress(aiohttp.ClientError, TimeoutError):
+            async with self._client.get(self._at.metrics) as response:
+                if response.status == 200:
+                    return await response.read()
+        return b""
+
+    async def _ask_models(self) -> dict[str, ModelEntry]:
+        """Return the models that TorchServe knows, and those that it was to load.
+
+        Raises:
+            Overloaded: the management address does not answer.
+        """
+        listed = await self._get_json(f"{self._at.management}/models?limit=1000")
+        names = [each["modelName"] for each in listed["models"]]
+        states = await asyncio.gather(*map(self._entry, names))
+        found = {entry.name: entry for entry in states if entry}
+        if self._at.workdir:
+            errors = await asyncio.to_thread(_errors, self._at.workdir)
+            for name, reason in errors.items():
+                if name not in found:
+                    found[name] = ModelEntry(name, state=State.FAILED, error=reason)
+                elif found[name].state != State.READY:
+                    found[name] = replace(found[name], error=reason)
+        return found
+
+    async def _entry(self, name: str) -> ModelEntry | None:
+        try:
+            (default,) = await self._get_json(f"{self._at.management}/models/{quote(name, '')}")
+        except Overloaded:  # It was unloaded at this moment.
+            return None
+        is_ready = any(worker["status"] == "READY" for worker in default["workers"])
+        state = State.READY if is_ready else State.LOADING
+        return ModelEntry(name, str(default["modelVersion"]), state)
+
+    async def _describe(self, entry: ModelEntry) -> ModelEntry:
+        """Return an entry with mode and adapters, which the model itself tells."""
+        key = entry.name, entry.version
+        if key not in self._described and entry.state == State.READY:
+            try:
+                info, listed = await asyncio.gather(
+                    self._ask_model(entry.name, "info"), self._ask_model(entry.name, "v1/models")
+                )
+            except Overloaded:
+                return entry
+            self._described[key] = replace(
+                entry,
+                mode=str(info.get("model_pipeline_tag", "")).replace("-", "_"),
+                adapters=tuple(each["id"] for each in listed.get("data", []) if "parent" in each),
+            )
+        if known := self._described.get(key):
+            return replace(entry, mode=known.mode, adapters=known.adapters)
+        return entry
+
+    async def _ask_model(self, name: str, path: str) -> Any:
+        url = f"{self._at.inference}/v2/models/{quote(name, '')}/infer"
+        return await self._get_json(url, method="POST", headers={"url_path": path})
+
+    async def _get_json(self, url: str, method: str = "GET", **options: Any) -> Any:
+        """Return what an address answers.
+
+        Raises:
+            Overloaded: it answers nothing of use.
+        """
+        timeout = aiohttp.ClientTimeout(total=ABOUT_SECONDS)
+        try:
+            async with self._client.request(
+                method, URL(url, encoded=True), timeout=timeout, **options
+            ) as response:
+                if response.status == 200:
+                    return json.loads(await response.read())
+                reason = f"answers with status {response.status}"
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            reason = f"does not answer ({type(error).__name__})"
+        raise Overloaded(f"{url.partition('?')[0]} {reason}; send the request again.")
+
+
+def _upstream(request: ModelRequest) -> tuple[str, str, list[tuple[str, str]]]:
+    """Return method, address and headers of a request to TorchServe."""
+    dropped = HOP_BY_HOP | {b"content-length"}
+    added: list[tuple[str, str]] = []
+    if request.is_native:
+        method, url = request.method, request.address
+    else:
+        dropped |= OWN_HEADERS
+        method, url = "POST", _url_below(request)
+        added = list(request.route.headers.items())
+    headers = [
+        (name.decode("latin-1"), value.decode("latin-1"))
+        for name, value in request.headers
+        if name not in dropped
+    ]
+    return method, url, headers + added
+
+
+def _url_below(request: ModelRequest) -> str:
+    """Return TorchServe's address of a path below a model.
+
+    Below /predictions a version comes before the path. KServe's address has no version, and follows
+    the default one; the path is in the header in which TorchServe passes it to workers.
+    """
+    route = request.route
+    model = quote(route.model, safe="")
+    if not route.version:
+        return f"/v2/models/{model}/infer"
+    path = quote(route.headers.get("url_path", ""))
+    return f"/predictions/{model}/{quote(route.version, safe='')}/{path}"
+
+
+def _errors(workdir: Path) -> dict[str, str]:
+    """Return the last error of each model that did not load, or whose worker ended."""
+    errors = dict[str, str]()
+    with suppress(OSError, ValueError):
+        state = json.loads((workdir / "server.json").read_text(encoding="utf-8"))
+        errors |= state.get("left_out", {})
+    log = _end_of(workdir / "logs" / "ts_log.log")
+    output = worker_output(log)
+    for model in models_with_exited_workers(log):
+        reason = last_error("\n".join(output.get(model, ())))
+        errors[model] = reason or "its worker ended without an error message"
+    return errors
+
+
+def _end_of(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - LOG_BYTES))
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""

@@ -1,0 +1,53 @@
+"""What the handler of TorchServe reports of a batch, under the same names in Prometheus' format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from prometheus_client import Counter, Gauge
+
+from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import MetricsReporter
+
+LABELS = ("model_name",)
+TOTAL = "_total"
+
+_known: dict[str, Any] = {}
+
+
+class BatchMetrics:
+    """Counts and times of the batches of a model.
+
+    Args:
+        model: its name.
+    """
+
+    def __init__(self, model: str) -> None:
+        self._labels = {LABELS[0]: model}
+        self._reporter = MetricsReporter(gauge=None, interval=0.0)
+
+    def report_batch(self, meter: Meter, seconds: float) -> None:
+        """Report the counts and stage times of a batch, and its seconds."""
+        self._reporter.report(self, meter, seconds)
+
+    def add_counter(self, name: str, value: float, **_: Any) -> None:
+        """Count, as TorchServe's object of the same method does."""
+        self._get(Counter, name.removesuffix(TOTAL)).inc(value)
+
+    def add_metric(self, name: str, value: float, *_: Any) -> None:
+        """Set a gauge."""
+        self._get(Gauge, name).set(value)
+
+    def add_time(self, name: str, value: float, *_: Any, **__: Any) -> None:
+        """Set a gauge of milliseconds."""
+        self._get(Gauge, name).set(value)
+
+    def add_percent(self, name: str, value: float, **_: Any) -> None:
+        """Set a gauge of percent."""
+        self._get(Gauge, name).set(value)
+
+    def _get(self, kind: Callable[..., Any], name: str) -> Any:
+        if name not in _known:
+            _known[name] = kind(name, "of the handler", LABELS)
+        return _known[name].labels(**self._labels)

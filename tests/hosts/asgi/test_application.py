@@ -1,0 +1,252 @@
+"""The application finds the model of a request, and answers for the server itself."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import Any
+
+import pytest
+from openapi_spec_validator import validate
+
+from handlers import tasks
+from handlers.config.choices import modes
+from handlers.types.model_info import abilities_of
+from hosts.asgi.addresses import ABILITIES, ADDRESSES, Address
+from hosts.asgi.backend import Answer, ModelEntry, State
+from tests.hosts.asgi.stand_in import BROKEN, EMBEDDER, WRITER, Recorder, ask, parts
+
+COMPRESSED = gzip.compress(b'{"model": "gpt"}')
+
+
+def asked(backend: Recorder) -> tuple[str, str, str, bool]:
+    """Return model, version and path of the one request, and whether TorchServe has its address."""
+    (request,) = backend.requests
+    route = request.route
+    return route.model, route.version, route.headers.get("url_path", ""), request.is_native
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/chat/completions", "/v1/embeddings", "/v2/rerank", "/tokenize"]
+)
+@pytest.mark.parametrize("model", ["minilm", "gpt"])
+def test_the_body_names_the_model(path: str, model: str) -> None:
+    backend = Recorder()
+    assert ask(backend, "POST", path, json={"model": model}).status_code == 200
+    assert asked(backend) == (model, "", path[1:], False)
+
+
+@pytest.mark.parametrize(
+    ("path", "options"),
+    [
+        ("/embed?model=gpt", {}),
+        ("/embed", {"headers": {"X-Model": "gpt"}}),
+        ("/v1/audio/speech", {"data": {"model": "gpt"}}),
+        ("/v1/audio/speech", {"data": {"model": "gpt"}, "files": {"file": b"\0"}}),
+        (
+            "/v1/embeddings",
+            {
+                "content": gzip.compress(b'{"model": "gpt"}'),
+                "headers": {"Content-Encoding": "gzip"},
+            },
+        ),
+    ],
+)
+def test_query_header_form_and_compressed_body_name_the_model(path: str, options: Any) -> None:
+    backend = Recorder()
+    assert ask(backend, "POST", path, **options).status_code == 200
+    assert asked(backend)[0] == "gpt"
+
+
+def test_the_name_of_an_adapter_is_that_of_its_model() -> None:
+    backend = Recorder()
+    ask(backend, "POST", "/v1/completions", json={"model": "poems"})
+    assert asked(backend)[0] == "gpt"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "shape"),
+    [
+        ("/v1/chat/completions", {"model": "nobody"}, ["error"]),
+        ("/v2/embed", {"model": "nobody"}, ["message", "detail"]),
+        ("/embed?model=nobody", {}, ["error", "error_type"]),
+        ("/generate?model=nobody", {}, ["error", "error_type"]),
+    ],
+)
+def test_an_unknown_model_has_status_404_in_the_shape_of_the_api(
+    path: str, body: Any, shape: list[str]
+) -> None:
+    answer = ask(Recorder(), "POST", path, json=body)
+    assert (answer.status_code, list(answer.json())) == (404, shape)
+    assert "There is no model 'nobody' here; there are gpt, minilm." in answer.text
+    if shape == ["error"]:
+        assert answer.json()["error"]["code"] == "model_not_found"
+
+
+@pytest.mark.parametrize("name", [None, "tgi", "dummy"])
+def test_the_only_model_needs_no_name(name: str | None) -> None:
+    backend = Recorder([EMBEDDER])
+    body = {"model": name} if name else {}
+    assert ask(backend, "POST", "/v1/embeddings", json=body).status_code == 200
+    assert asked(backend)[0] == "minilm"
+
+
+@pytest.mark.parametrize(
+    ("path", "model"),
+    [("/embed", "minilm"), ("/generate", "gpt"), ("/v1/chat/completions", "gpt")],
+)
+def test_the_only_model_that_can_answer_needs_no_name(path: str, model: str) -> None:
+    backend = Recorder([EMBEDDER, WRITER, BROKEN])
+    assert ask(backend, "POST", path, json={}).status_code == 200
+    assert asked(backend)[0] == model
+
+
+def test_one_of_several_models_has_to_be_named() -> None:
+    other = ModelEntry("e5", "1.0", mode="sentence_embedding")
+    answer = ask(Recorder([EMBEDDER, other]), "POST", "/embed", json={})
+    assert answer.status_code == 400
+    assert answer.json()["error"].startswith("e5, minilm can answer /embed; name one of them")
+
+
+def test_an_address_that_no_model_answers_has_status_404_unless_one_still_loads() -> None:
+    assert ask(Recorder(), "POST", "/rerank", json={}).status_code == 404
+    loading = ModelEntry("new", state=State.LOADING)
+    assert ask(Recorder([EMBEDDER, loading]), "POST", "/rerank", json={}).status_code == 503
+
+
+def test_a_model_that_did_not_load_says_why() -> None:
+    answer = ask(Recorder([EMBEDDER, BROKEN]), "POST", "/v1/embeddings", json={"model": "broken"})
+    assert answer.status_code == 503
+    assert "broken is not served: handler.mode is wrong" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/predictions/gpt",
+        "/predictions/gpt/2.0/v1/completions",
+        "/explanations/minilm",
+        "/v1/models/gpt:predict",
+        "/v2/models/gpt/infer",
+        "/models/gpt/invoke?path=/v1/completions",
+        "/invocations?model_name=gpt",
+    ],
+)
+def test_addresses_of_torchserve_are_passed_on(path: str) -> None:
+    backend = Recorder()
+    assert ask(backend, "POST", path, content=b"Hello").status_code == 200
+    assert asked(backend)[3]
+    assert (backend.requests[0].address, backend.requests[0].body) == (path, b"Hello")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "expected"),
+    [
+        ("GET", "/v1/models/gpt", ("gpt", "")),
+        ("GET", "/v2/models/gpt", ("gpt", "")),
+        ("GET", "/v2/models/gpt/ready", ("gpt", "")),
+        ("GET", "/v2/models/gpt/versions/1.0", ("gpt", "1.0")),
+        ("POST", "/v2/models/gpt/versions/2/infer", ("gpt", "2.0")),
+        ("POST", "/v2/models/gpt/versions/7/infer", ("gpt", "7")),
+    ],
+)
+def test_a_model_answers_about_itself_and_versions_have_an_address(
+    method: str, path: str, expected: tuple[str, str]
+) -> None:
+    backend = Recorder()
+    assert ask(backend, method, path).status_code == 200
+    assert asked(backend) == (*expected, path[1:], False)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/v1/embeddings", 405),
+        ("DELETE", "/predictions/gpt", 405),
+        ("POST", "/nothing", 404),
+        ("POST", "/v1/nothing", 404),
+        ("GET", "/v2/models/nobody", 404),
+        ("GET", "/models/nobody", 404),
+    ],
+)
+def test_other_addresses_and_methods_are_refused(method: str, path: str, status: int) -> None:
+    backend = Recorder()
+    answer = ask(backend, method, path)
+    assert (answer.status_code, backend.requests) == (status, [])
+    assert "error" in answer.json()
+
+
+def test_a_body_that_is_too_large_is_refused() -> None:
+    answer = ask(Recorder(), "POST", "/v1/embeddings", content=b" " * 1001)
+    assert answer.status_code == 413
+    assert "max_request_size of 1,000" in answer.json()["error"]["message"]
+
+
+def test_an_error_of_torchserve_gets_the_shape_of_the_api_and_those_of_models_keep_theirs() -> None:
+    backend = Recorder()
+    own = {"code": 503, "type": "ServiceUnavailableException", "message": "No workers."}
+    for body, expected in ((own, "No workers."), ({"error": {"message": "Mine."}}, "Mine.")):
+        encoded = json.dumps(body).encode()
+        backend.reply = Answer(503, [(b"content-length", b"0")], parts(encoded))
+        answer = ask(backend, "POST", "/v1/embeddings", json={"model": "minilm"})
+        assert (answer.status_code, answer.json()["error"]["message"]) == (503, expected)
+        backend.reply = Answer(503, [], parts(encoded))
+        assert ask(backend, "POST", "/predictions/gpt").json() == body
+
+
+def test_lists_have_states_and_last_errors() -> None:
+    backend = Recorder([EMBEDDER, WRITER, BROKEN])
+    listed = {each["id"]: each for each in ask(backend, "GET", "/v1/models").json()["data"]}
+    assert list(listed) == ["minilm", "gpt", "poems", "broken"]
+    assert listed["poems"]["parent"] == "gpt"
+    assert listed["broken"]["state"] == "failed"
+    assert listed["broken"]["error"] == "handler.mode is wrong"
+    assert ask(backend, "GET", "/models").json()["models"][0]["modelName"] == "broken"
+    assert ask(backend, "GET", "/models/gpt").json()[0]["status"] == "ready"
+    assert ask(backend, "GET", "/v1/models/broken").json()["ready"] is False
+
+
+@pytest.mark.parametrize(
+    ("state", "ping", "ready"), [(State.READY, 200, 200), (State.LOADING, 500, 503)]
+)
+def test_health_is_that_of_the_models_that_load(state: State, ping: int, ready: int) -> None:
+    backend = Recorder([EMBEDDER, BROKEN, ModelEntry("m", state=state)])
+    assert ask(backend, "GET", "/ping").status_code == ping
+    assert ask(backend, "GET", "/health").status_code == ready
+    assert ask(backend, "GET", "/v2/health/ready").status_code == ready
+    assert ask(backend, "GET", "/v2/health/live").status_code == 200
+    assert ask(Recorder([BROKEN]), "GET", "/health").status_code == 503
+
+
+def test_metrics_have_requests_and_those_of_the_back_end() -> None:
+    text = ask(Recorder(), "GET", "/metrics").text
+    assert "own_total 1" in text
+    assert "http_request_seconds" in text
+
+
+class TestDocumentation:
+    def test_the_openapi_document_is_valid_and_has_every_address(self) -> None:
+        document = ask(Recorder(), "GET", "/openapi.json").json()
+        validate(document)
+        assert {each.path for each in ADDRESSES} < set(document["paths"])
+
+    def test_the_page_loads_nothing_from_elsewhere(self) -> None:
+        page = ask(Recorder([EMBEDDER, BROKEN]), "GET", "/docs").text
+        assert "minilm" in page
+        assert "handler.mode is wrong" in page
+        assert "http://" not in page
+        assert "https://" not in page
+        assert "<script" not in page
+
+    def test_a_browser_gets_to_it_from_the_root(self) -> None:
+        assert ask(Recorder(), "GET", "/").headers["location"] == "docs"
+
+
+@pytest.mark.parametrize("address", ADDRESSES, ids=lambda address: address.path)
+def test_an_address_asks_for_an_ability_that_a_mode_has(address: Address) -> None:
+    assert not address.ability or any(address.ability in each for each in ABILITIES.values())
+
+
+def test_the_abilities_of_modes_are_those_that_their_tasks_declare() -> None:
+    declared = {mode: tuple(sorted(abilities_of(tasks.get(mode)))) for mode in modes()}
+    assert {mode: each for mode, each in declared.items() if each} == ABILITIES
