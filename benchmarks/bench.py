@@ -24,7 +24,8 @@ from benchmarks.measurement import Plan
 from benchmarks.page import write_page
 from benchmarks.session import Session
 from handlers.telemetry.log_levels import silence_libraries
-from scripts.command_line import plain_errors, split_names
+from hosts.command_line import plain_errors
+from scripts.command_line import split_names
 from scripts.paths import BUILD, ROOT
 
 WORK = BUILD / "benchmarks"
@@ -33,6 +34,7 @@ BASE, TINY = "bert-base's architecture, untrained", "a tiny BERT: these figures 
 Names = list[str] | None
 
 
+@plain_errors()
 def main(
     rounds: Annotated[int, typer.Option(min=1, help="Measurements of each contender.")] = 3,
     seconds: Annotated[float, typer.Option(min=1, help="Duration of each load.")] = 8,
@@ -51,28 +53,27 @@ def main(
     """Measure the contenders and write the results."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     silence_libraries()
-    with plain_errors():
-        require_wrk()
-        chosen = _known_modes(split_names(modes)) or list(MODES)
-        plan = Plan(_numbers(clients), 1 if quick else seconds, 1 if quick else warm)
-        named, rounds = split_names(only), 1 if quick else rounds
-        check_names(named, chosen)
-        selected = sorted(known_names(chosen)) if include_all and not named else named
-        facts = machine()
-        peaks = gemm_peaks(0.1 if quick else 1.0)
-        session = Session(work, plan, rounds, rows, selected, quick, peaks, typer.echo)
-        document: dict[str, Any] = {
-            "model": TINY if quick else BASE,
-            "machine": {**facts, "gemm_tflops": peaks},
-            "plan": {**asdict(plan), "rounds": rounds, "rows": rows},
-            "modes": {},
-        }
-        folder = out or (work / "quick" if quick else ROOT / "benchmarks")
-        for mode in chosen:
-            document["modes"][mode] = session.measure(mode)
-            write(document, folder)
-        typer.echo((folder / "RESULTS.md").read_text(encoding="utf-8"))
-        _exit_if_failed(document)
+    require_wrk()
+    chosen = _known_modes(split_names(modes)) or list(MODES)
+    plan = Plan(_numbers(clients), 1 if quick else seconds, 1 if quick else warm)
+    named, rounds = split_names(only), 1 if quick else rounds
+    check_names(named, chosen)
+    selected = sorted(known_names(chosen)) if include_all and not named else named
+    facts = machine()
+    peaks = gemm_peaks(0.1 if quick else 1.0)
+    session = Session(work, plan, rounds, rows, selected, quick, peaks, typer.echo)
+    document: dict[str, Any] = {
+        "model": TINY if quick else BASE,
+        "machine": {**facts, "gemm_tflops": peaks},
+        "plan": {**asdict(plan), "rounds": rounds, "rows": rows},
+        "modes": {},
+    }
+    folder = out or (work / "quick" if quick else ROOT / "benchmarks")
+    for mode in chosen:
+        document["modes"][mode] = session.measure(mode)
+        write(document, folder)
+    typer.echo((folder / "RESULTS.md").read_text(encoding="utf-8"))
+    _exit_if_failed(document)
 
 
 def write(document: dict[str, Any], folder: Path) -> None:

@@ -24,7 +24,8 @@ from benchmarks.machine import machine
 from benchmarks.measurement import Plan
 from benchmarks.page import write_results
 from handlers.telemetry.log_levels import silence_libraries
-from scripts.command_line import plain_errors, split_names
+from hosts.command_line import plain_errors
+from scripts.command_line import split_names
 from scripts.paths import BUILD, ROOT
 
 WORK = BUILD / "benchmarks" / "embeddings"
@@ -35,6 +36,7 @@ WARM = 30
 Names = list[str] | None
 
 
+@plain_errors()
 def main(
     rounds: Annotated[int, typer.Option(min=1, help="Measurements of each contender.")] = 3,
     seconds: Annotated[float, typer.Option(min=1, help="Duration of each load.")] = 8,
@@ -48,26 +50,25 @@ def main(
     """Measure the contenders and write the results."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     silence_libraries()
-    with plain_errors():
-        models = known_words(split_names(model), list(MODELS), "model") or list(MODELS)
-        named = known_words(split_names(only), NAMES, "contender")
-        require_wrk()
-        plan = Plan(CLIENTS, 1 if smoke else seconds, 1 if smoke else warm)
-        rounds = 1 if smoke else rounds
-        session = Session(work, plan, rounds, named, smoke, typer.echo)
-        folder = out or (work / "smoke" if smoke else ROOT / "benchmarks")
-        document: dict[str, Any] = {
-            "machine": machine(),
-            "rounds": rounds,
-            "tiny": smoke,
-            "models": {},
-        }
-        for each in models:
-            # As it is read again: the numbers of clients are keys.
-            document["models"][each] = json.loads(json.dumps(session.measure(each)))
-            write_results(folder, "embeddings.json", document)
-        typer.echo(embeddings_section(document))
-        _exit_if_failed(document)
+    models = known_words(split_names(model), list(MODELS), "model") or list(MODELS)
+    named = known_words(split_names(only), NAMES, "contender")
+    require_wrk()
+    plan = Plan(CLIENTS, 1 if smoke else seconds, 1 if smoke else warm)
+    rounds = 1 if smoke else rounds
+    session = Session(work, plan, rounds, named, smoke, typer.echo)
+    folder = out or (work / "smoke" if smoke else ROOT / "benchmarks")
+    document: dict[str, Any] = {
+        "machine": machine(),
+        "rounds": rounds,
+        "tiny": smoke,
+        "models": {},
+    }
+    for each in models:
+        # As it is read again: the numbers of clients are keys.
+        document["models"][each] = json.loads(json.dumps(session.measure(each)))
+        write_results(folder, "embeddings.json", document)
+    typer.echo(embeddings_section(document))
+    _exit_if_failed(document)
 
 
 def _exit_if_failed(document: dict[str, Any]) -> None:

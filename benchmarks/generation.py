@@ -23,7 +23,8 @@ from benchmarks.text_generation.models import MODELS
 from benchmarks.text_generation.session import NAMES, Session
 from benchmarks.text_generation.table import generation_section
 from handlers.telemetry.log_levels import silence_libraries
-from scripts.command_line import plain_errors, split_names
+from hosts.command_line import plain_errors
+from scripts.command_line import split_names
 from scripts.paths import BUILD, MODEL_CONFIGS, ROOT
 
 YAML = MODEL_CONFIGS / "text_generation.yaml"
@@ -33,6 +34,7 @@ SMOKE = Plan(clients=4, requests=8, seconds=5, repeats=3, hang_ups=8, warm=1)
 Names = list[str] | None
 
 
+@plain_errors()
 def main(
     rounds: Annotated[int, typer.Option(min=1, help="Measurements of each contender.")] = 3,
     requests: Annotated[int, typer.Option(min=1, help="Requests of each setting.")] = 128,
@@ -54,25 +56,24 @@ def main(
     """Measure the contenders and write the results."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     silence_libraries()
-    with plain_errors():
-        models = known_words(split_names(model), MODELS, "model") or MODELS
-        named = known_words(split_names(only), NAMES, "contender")
-        plan = SMOKE if smoke else Plan(clients, requests, seconds)
-        session = Session(work, plan, 1 if smoke else rounds, named, yaml, smoke, typer.echo)
-        document: dict[str, Any] = {
-            "machine": machine(),
-            "plan": asdict(plan),
-            "rounds": session.rounds,
-            "yaml": yaml.name,
-            "tiny": smoke,
-            "models": {},
-        }
-        folder = out or (work / "smoke" if smoke else ROOT / "benchmarks")
-        for each in models:
-            document["models"][each] = session.measure(each)
-            write_results(folder, "generation.json", document)
-        typer.echo(generation_section(document))
-        _exit_if_failed(document)
+    models = known_words(split_names(model), MODELS, "model") or MODELS
+    named = known_words(split_names(only), NAMES, "contender")
+    plan = SMOKE if smoke else Plan(clients, requests, seconds)
+    session = Session(work, plan, 1 if smoke else rounds, named, yaml, smoke, typer.echo)
+    document: dict[str, Any] = {
+        "machine": machine(),
+        "plan": asdict(plan),
+        "rounds": session.rounds,
+        "yaml": yaml.name,
+        "tiny": smoke,
+        "models": {},
+    }
+    folder = out or (work / "smoke" if smoke else ROOT / "benchmarks")
+    for each in models:
+        document["models"][each] = session.measure(each)
+        write_results(folder, "generation.json", document)
+    typer.echo(generation_section(document))
+    _exit_if_failed(document)
 
 
 def known_words(words: list[str], known: Sequence[str], kind: str) -> list[str]:

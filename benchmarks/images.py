@@ -23,7 +23,8 @@ from benchmarks.machine import machine
 from benchmarks.measurement import Plan
 from benchmarks.page import write_results
 from handlers.telemetry.log_levels import silence_libraries
-from scripts.command_line import plain_errors, split_names
+from hosts.command_line import plain_errors
+from scripts.command_line import split_names
 from scripts.paths import BUILD, ROOT
 
 WORK = BUILD / "benchmarks" / "images"
@@ -32,6 +33,7 @@ CLIENTS = (1, 32)
 Names = list[str] | None
 
 
+@plain_errors()
 def main(
     rounds: Annotated[int, typer.Option(min=1, help="Measurements of each contender.")] = 3,
     seconds: Annotated[float, typer.Option(min=1, help="Duration of each load.")] = 40,
@@ -44,20 +46,19 @@ def main(
     """Measure the contenders and write the results."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     silence_libraries()
-    with plain_errors():
-        named = known_words(split_names(only), NAMES, "contender")
-        require_wrk()
-        plan = Plan(CLIENTS, 1 if smoke else seconds, 1 if smoke else warm)
-        rounds = 1 if smoke else rounds
-        document: dict[str, Any] = {"machine": machine(), "rounds": rounds, "tiny": smoke}
-        session = Session(work, plan, rounds, named, smoke, typer.echo)
-        # As it is read again: the numbers of clients are keys.
-        document |= json.loads(json.dumps(session.measure()))
-        folder = out or (work / "smoke" if smoke else ROOT / "benchmarks")
-        write_results(folder, "images.json", document)
-        typer.echo(images_section(document))
-        if any(each["failure"] for each in document["contenders"].values()):
-            raise typer.Exit(1)
+    named = known_words(split_names(only), NAMES, "contender")
+    require_wrk()
+    plan = Plan(CLIENTS, 1 if smoke else seconds, 1 if smoke else warm)
+    rounds = 1 if smoke else rounds
+    document: dict[str, Any] = {"machine": machine(), "rounds": rounds, "tiny": smoke}
+    session = Session(work, plan, rounds, named, smoke, typer.echo)
+    # As it is read again: the numbers of clients are keys.
+    document |= json.loads(json.dumps(session.measure()))
+    folder = out or (work / "smoke" if smoke else ROOT / "benchmarks")
+    write_results(folder, "images.json", document)
+    typer.echo(images_section(document))
+    if any(each["failure"] for each in document["contenders"].values()):
+        raise typer.Exit(1)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -16,11 +17,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from handlers.errors import KitError
 from handlers.process.resources import available_cores
-from hosts.archives import ArchiveError
+from hosts.command_line import plain_errors
 from hosts.ray_environment import import_ray
 from hosts.tracebacks import last_line
 from scripts.archives.verification import signed_digest
-from scripts.command_line import plain_errors
 from scripts.serving.host_commands import require_environment
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ console = Console(highlight=False, soft_wrap=True)
 OBJECT_STORE_BYTES = 200 << 20
 
 
+@plain_errors()
 def main(
     archive: Annotated[Path, typer.Argument(help="The .mar.", metavar="MODEL.mar")],
     source: Annotated[
@@ -61,34 +62,28 @@ def main(
     ] = None,
 ) -> None:
     """Write each row with its columns, and `result` or `error`."""
-    with plain_errors():
-        require_environment("ray")
-        sha256 = signed_digest(archive, public_key) if public_key else None
-        ray = import_ray(local=address is None)
-        from hosts.ray_data.job import Actors, plan_job  # noqa: PLC0415
+    require_environment("ray")
+    sha256 = signed_digest(archive, public_key) if public_key else None
+    ray = import_ray(local=address is None)
+    from hosts.ray_data.job import Actors, plan_job  # noqa: PLC0415
 
-        try:
-            planned = plan_job(
-                archive,
-                source,
-                output,
-                column=column,
-                output_format=output_format,
-                parameters=_parsed(parameters),
-                chunk_rows=chunk_rows,
-                sha256=sha256,
-            )
-        except ArchiveError as error:
-            raise KitError(str(error)) from None
-        start = time.monotonic()
-        errors = planned.errors + _predict_missing(
-            ray, planned, address, Actors(actors, cpus, gpus)
-        )
-        seconds = time.monotonic() - start
-        console.print(
-            f"{planned.rows} rows, {errors} with an error, in {output}"
-            f" ({planned.missing_rows} predicted now, {seconds:.1f} s)"
-        )
+    planned = plan_job(
+        archive,
+        source,
+        output,
+        column=column,
+        output_format=output_format,
+        parameters=_parsed(parameters),
+        chunk_rows=chunk_rows,
+        sha256=sha256,
+    )
+    start = time.monotonic()
+    errors = planned.errors + _predict_missing(ray, planned, address, Actors(actors, cpus, gpus))
+    seconds = time.monotonic() - start
+    console.print(
+        f"{planned.rows} rows, {errors} with an error, in {output}"
+        f" ({planned.missing_rows} predicted now, {seconds:.1f} s)"
+    )
 
 
 def _predict_missing(ray: Any, planned: Planned, address: str | None, actors: Actors) -> int:
@@ -151,9 +146,7 @@ def _parsed(text: str) -> dict[str, Any]:
     return value
 
 
-def run() -> None:
-    """Start the command line."""
-    typer.run(main)
+run = partial(typer.run, main)
 
 
 if __name__ == "__main__":

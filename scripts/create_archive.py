@@ -14,6 +14,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from rich.table import Table
 
 from handlers.errors import KitError
+from hosts.command_line import plain_errors
 from scripts.archives.formats import FormatName
 from scripts.archives.packing import Archive, pack
 from scripts.archives.sbom import write_sbom
@@ -25,6 +26,7 @@ from scripts.serving.openmp import short_spins
 out, err = Console(highlight=False), Console(stderr=True, highlight=False, soft_wrap=True)
 
 
+@plain_errors()
 def main(
     configs: Annotated[
         list[Path] | None, typer.Argument(help="YAML files; default: those of the most used modes.")
@@ -119,9 +121,7 @@ def _row(archive: Archive) -> tuple[str, ...]:
     return archive.name, decimal(archive.size), seconds, str(archive.path), note
 
 
-def run() -> None:
-    """Start the command line."""
-    typer.run(main)
+run = partial(typer.run, main)
 
 
 if __name__ == "__main__":

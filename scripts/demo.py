@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import httpx
@@ -12,8 +13,9 @@ from rich.console import Console
 
 from demo_models import ensure
 from handlers.explainers import targets
+from hosts.command_line import plain_errors
 from scripts.archives.packing import pack
-from scripts.command_line import plain_errors, split_names
+from scripts.command_line import split_names
 from scripts.default_modes import default_modes
 from scripts.paths import ARTIFACTS, BUILD, MODEL_STORE, config_path_of
 from scripts.serving.openmp import short_spins
@@ -35,6 +37,7 @@ SECONDS = 120
 console = Console(highlight=False)
 
 
+@plain_errors()
 def main(
     mode: Annotated[
         list[str] | None,
@@ -44,20 +47,19 @@ def main(
     """Make, pack, serve and query the demo models; the exit code is 1 when a request failed."""
     named = split_names(mode)
     modes = named or default_modes()
-    with plain_errors():
-        with short_spins():
-            ensure(modes)
-            _pack(modes)
-        models = {each: f"{each}.mar" for each in modes}
-        torchserve = TorchServe(BUILD / "demo", MODEL_STORE, models)
-        with console.status("Starting TorchServe"):
-            server = torchserve.start()
-        try:
-            explained = list(filter(targets.get, named or [EXPLAINED]))
-            failed = _predict(server, modes) + _explain(server, explained)
-            failed += _write_pages(server, list(filter(targets.get, modes)))
-        finally:
-            server.stop()
+    with short_spins():
+        ensure(modes)
+        _pack(modes)
+    models = {each: f"{each}.mar" for each in modes}
+    torchserve = TorchServe(BUILD / "demo", MODEL_STORE, models)
+    with console.status("Starting TorchServe"):
+        server = torchserve.start()
+    try:
+        explained = list(filter(targets.get, named or [EXPLAINED]))
+        failed = _predict(server, modes) + _explain(server, explained)
+        failed += _write_pages(server, list(filter(targets.get, modes)))
+    finally:
+        server.stop()
     if failed:
         console.print(f"Failed: {', '.join(dict.fromkeys(failed))}", soft_wrap=True)
         raise typer.Exit(1)
@@ -144,9 +146,7 @@ def _read(answer: httpx.Response) -> Any:
         return {"code": answer.status_code, "message": answer.text}
 
 
-def run() -> None:
-    """Start the command line."""
-    typer.run(main)
+run = partial(typer.run, main)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from handlers import __version__
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.errors import KitError
 from handlers.process.resources import cpu_quota, memory_limit
+from hosts.command_line import plain_errors
 from hosts.mar import Mar, WrongMar
 from scripts.archives.manifest import MANIFEST_FILE
 from scripts.archives.model_store import list_archives
@@ -83,6 +84,7 @@ class Installation:
     public_key: Path | None = None
 
 
+@plain_errors()
 def main(
     yamls: Annotated[
         list[Path] | None, typer.Argument(help="YAML files; default: those of model_configs/.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +19,7 @@ from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import KitError
 from handlers.formats import check_config, choose
+from hosts.command_line import plain_errors
 from scripts.hub.client import Hub
 from scripts.hub.download import bring_adapters, check_folder, download, find_downloaded
 from scripts.paths import ROOT, assistant_of, checkpoint_of, config_paths, model_name
@@ -26,6 +28,7 @@ INTERRUPTED = 130
 out, err = Console(highlight=False), Console(stderr=True, highlight=False, soft_wrap=True)
 
 
+@plain_errors()
 def main(
     configs: Annotated[
         list[Path] | None, typer.Argument(help="YAML files; default: those of the most used modes.")
@@ -118,9 +121,7 @@ def megabytes(size: int) -> str:
     return f"{size / 1e6:,.1f} MB"
 
 
-def run() -> None:
-    """Start the command line."""
-    typer.run(main)
+run = partial(typer.run, main)
 
 
 if __name__ == "__main__":

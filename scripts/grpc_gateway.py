@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from functools import partial
 from typing import Annotated
 
 import typer
 
+from hosts.command_line import plain_errors
+
 INSTALL = "pip install -r requirements/gateway.txt && pip install --no-deps -e ."
 
 
+@plain_errors()
 def main(
     target: Annotated[
         str, typer.Option(help="TorchServe's inference address.")
@@ -44,9 +48,7 @@ def _announce(host: str, port: int, target: str) -> None:
     sys.stdout.flush()
 
 
-def run() -> None:
-    """Start the command line."""
-    typer.run(main)
+run = partial(typer.run, main)
 
 
 if __name__ == "__main__":

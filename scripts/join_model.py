@@ -17,8 +17,8 @@ import typer
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.config.torchserve_section import Torchrun
 from handlers.errors import KitError
-from hosts.archives import Archive, ArchiveError, open_archive
-from scripts.command_line import plain_errors
+from hosts.archives import open_archive
+from hosts.command_line import plain_errors
 from scripts.paths import ROOT
 
 PAUSE_SECONDS = 2.0
@@ -49,6 +49,7 @@ class WrongNodeRank(KitError):
 
 
 @app.command()
+@plain_errors()
 def join(
     archive: Annotated[Path, typer.Argument(help="The archive, or a folder with its files.")],
     node_rank: Annotated[int, typer.Option(help="The number of this machine.")] = 1,
@@ -61,28 +62,20 @@ def join(
     ] = None,
 ) -> None:
     """Compute this machine's part, and join again when TorchServe's worker was restarted."""
-    with plain_errors():
-        opened = _opened(archive)
-        torchrun = ModelConfig.read(opened.folder / CONFIG_FILE).torchrun
-        if torchrun is None or torchrun.nnodes == 1:
-            raise NotOnSeveralMachines(archive)
-        if not 0 < node_rank < torchrun.nnodes:
-            raise WrongNodeRank(node_rank, torchrun.nnodes)
-        run_id = rdzv_id or f"{opened.name}_{FIRST_WORKER}"
-        command = torchrun_command(torchrun, node_rank, run_id, opened.folder)
-        try:
-            while True:
-                subprocess.run(command, cwd=ROOT, check=False)
-                time.sleep(PAUSE_SECONDS)
-        except KeyboardInterrupt:
-            typer.echo("Left the model.", err=True)
-
-
-def _opened(archive: Path) -> Archive:
+    opened = open_archive(archive)
+    torchrun = ModelConfig.read(opened.folder / CONFIG_FILE).torchrun
+    if torchrun is None or torchrun.nnodes == 1:
+        raise NotOnSeveralMachines(archive)
+    if not 0 < node_rank < torchrun.nnodes:
+        raise WrongNodeRank(node_rank, torchrun.nnodes)
+    run_id = rdzv_id or f"{opened.name}_{FIRST_WORKER}"
+    command = torchrun_command(torchrun, node_rank, run_id, opened.folder)
     try:
-        return open_archive(archive)
-    except ArchiveError as error:
-        raise KitError(str(error)) from None
+        while True:
+            subprocess.run(command, cwd=ROOT, check=False)
+            time.sleep(PAUSE_SECONDS)
+    except KeyboardInterrupt:
+        typer.echo("Left the model.", err=True)
 
 
 def torchrun_command(torchrun: Torchrun, node_rank: int, run_id: str, folder: Path) -> list[str]:
@@ -100,10 +93,5 @@ def torchrun_command(torchrun: Torchrun, node_rank: int, run_id: str, folder: Pa
     ]
 
 
-def run() -> None:
-    """Run the command line."""
-    app()
-
-
 if __name__ == "__main__":
-    run()
+    app()

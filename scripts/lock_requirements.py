@@ -113,4 +113,9 @@ def _public(line: str) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except subprocess.CalledProcessError as error:  # pip-compile has said what is wrong.
+        sys.exit(error.returncode)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -9,7 +10,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from demo_models import Made, make_all
-from scripts.command_line import plain_errors
+from hosts.command_line import plain_errors
 from scripts.paths import MODELS, ROOT
 from scripts.serving.openmp import short_spins
 
@@ -17,6 +18,7 @@ INTERRUPTED = 130
 out, err = Console(highlight=False), Console(stderr=True, highlight=False, soft_wrap=True)
 
 
+@plain_errors()
 def main(
     modes: Annotated[
         list[str] | None, typer.Argument(help="Modes; default: the most used ones.")
@@ -24,7 +26,7 @@ def main(
     force: Annotated[bool, typer.Option("--force", help="Make them again.")] = False,
 ) -> None:
     """Install or train the demo models into artifacts/models/<mode>/; existing ones are kept."""
-    with plain_errors(), short_spins():
+    with short_spins():
         try:
             made = make_all(modes or (), force=force, console=err)
         except KeyboardInterrupt:
@@ -56,9 +58,7 @@ def _time(made: Made) -> str:
     return f"trained in {made.seconds:.0f} s ({made.cpu_seconds:.0f} s CPU)"
 
 
-def run() -> None:
-    """Start the command line."""
-    typer.run(main)
+run = partial(typer.run, main)
 
 
 if __name__ == "__main__":

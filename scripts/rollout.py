@@ -9,16 +9,17 @@ from typing import Annotated, Any
 
 import typer
 
-from scripts.command_line import plain_errors
+from handlers.errors import KitError
+from hosts.command_line import plain_errors
 from scripts.paths import BUILD, MODEL_STORE, ROOT
-from scripts.serving.ports import HOST, Ports
-from scripts.serving.properties import read_properties
+from scripts.serving.ports import HOST
+from scripts.serving.properties import default_ports
 from scripts.serving.rollout import Rollout
 from scripts.serving.server import Server
 from scripts.serving.tokens import KEY_FILE, Tokens
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
-PORTS = Ports.of(read_properties(ROOT / "config.properties"))
+PORTS = default_ports(ROOT / "config.properties")
 INFERENCE, MANAGEMENT = f"http://{HOST}:{PORTS.inference}", f"http://{HOST}:{PORTS.management}"
 METRICS = f"http://{HOST}:{PORTS.metrics}/metrics"
 Model = Annotated[str, typer.Argument(help="The name of the model.")]
@@ -26,6 +27,7 @@ Force = Annotated[bool, typer.Option("--force", help="Unload a version that clie
 
 
 @app.callback()
+@plain_errors()
 def server(
     context: typer.Context,
     model_store: Annotated[Path, typer.Option(help="Its model store.")] = MODEL_STORE,
@@ -60,6 +62,7 @@ def server(
 
 
 @app.command()
+@plain_errors()
 def to(
     context: typer.Context,
     model: Model,
@@ -76,33 +79,33 @@ def to(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
 ) -> None:
     """Load a version beside the default, try it, make it the default, and go back if it fails."""
-    with plain_errors():
-        context.obj(model).to(
-            version,
-            sample=_read(sample),
-            requests=requests,
-            watch=watch,
-            retire=retire,
-            force=force,
-            dry_run=dry_run,
-        )
+    context.obj(model).to(
+        version,
+        sample=_read(sample),
+        requests=requests,
+        watch=watch,
+        retire=retire,
+        force=force,
+        dry_run=dry_run,
+    )
     if not dry_run:
         typer.echo(f"{model} {version} is the default.")
 
 
 @app.command()
+@plain_errors()
 def back(
     context: typer.Context,
     model: Model,
     version: Annotated[str, typer.Argument(help="A version that is loaded.")],
 ) -> None:
     """Make a version that is loaded the default at once, without trying it."""
-    with plain_errors():
-        context.obj(model).set_default(version)
+    context.obj(model).set_default(version)
     typer.echo(f"{model} {version} is the default.")
 
 
 @app.command()
+@plain_errors()
 def retire(
     context: typer.Context,
     model: Model,
@@ -111,23 +114,27 @@ def retire(
     force: Force = False,
 ) -> None:
     """Unload a version that is not the default, unless clients ask for it by its number."""
-    with plain_errors():
-        context.obj(model).retire(version, watch, force=force)
+    context.obj(model).retire(version, watch, force=force)
     typer.echo(f"{model} {version} is unloaded.")
 
 
 @app.command()
+@plain_errors()
 def status(context: typer.Context, model: Model) -> None:
     """Say which versions are loaded, and which one is the default."""
-    with plain_errors():
-        rollout: Rollout = context.obj(model)
-        default = rollout.default()["modelVersion"]
-        for version in rollout.versions():
-            typer.echo(f"{model} {version}{' (default)' if version == default else ''}")
+    rollout: Rollout = context.obj(model)
+    default = rollout.default()["modelVersion"]
+    for version in rollout.versions():
+        typer.echo(f"{model} {version}{' (default)' if version == default else ''}")
 
 
 def _read(path: Path | None) -> Any:
-    return None if path is None else json.loads(path.read_text(encoding="utf-8"))
+    if path is None:
+        return None
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise KitError(f"{path} is not JSON ({error}); write one request to it.") from None
 
 
 if __name__ == "__main__":

@@ -11,18 +11,19 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from hosts.command_line import plain_errors
 from scripts.archives.model_store import list_archives
-from scripts.command_line import PublicKey, plain_errors, split_names
+from scripts.command_line import PublicKey, split_names
 from scripts.paths import BUILD, MODEL_STORE, ROOT
 from scripts.serving.fork_server.start import is_on as is_fork_server_on
 from scripts.serving.ports import Ports
 from scripts.serving.processes import Memory
-from scripts.serving.properties import read_properties
+from scripts.serving.properties import default_ports, read_properties
 from scripts.serving.server import DRAIN_SECONDS, Server, drain
 from scripts.serving.torchserve import JSON_LOGGING, LOGGING, TorchServe
 
 CONFIG = ROOT / "config.properties"
-PORTS = Ports.of(read_properties(CONFIG))
+PORTS = default_ports(CONFIG)
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
 console = Console(highlight=False, soft_wrap=True)
@@ -32,6 +33,7 @@ Port = Annotated[int, typer.Option(min=1, max=65535)]
 
 
 @app.command()
+@plain_errors()
 def start(
     models: Annotated[
         list[str] | None, typer.Option(help="Names, repeated or with commas; default: all.")
@@ -71,32 +73,33 @@ def start(
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     ports = Ports(port, management_port, metrics_port, grpc_port, grpc_management_port)
-    with plain_errors():
-        _leave_if_running(workdir)
-        archives = list_archives(model_store, split_names(models))
-        torchserve = TorchServe(
-            workdir=workdir,
-            model_store=model_store,
-            models=archives,
-            ports=ports,
-            config=CONFIG,
-            timeout=timeout,
-            console=foreground,
-            log_config=JSON_LOGGING if json_logs else LOGGING,
-            fork_server=fork_server,
-            public_key=public_key,
-            on_ready=lambda name, seconds: console.print(f"{name} is ready ({seconds:.1f} s)"),
-            on_failed=lambda name, reason: typer.echo(f"{name} did not load: {reason}", err=True),
-        )
-        if foreground:
-            _stay(torchserve)
-        else:
-            with console.status("Starting TorchServe and loading models"):
-                server = torchserve.start()
-            _announce(server)
+    Ports.of(read_properties(CONFIG))  # It says what is wrong with them.
+    _leave_if_running(workdir)
+    archives = list_archives(model_store, split_names(models))
+    torchserve = TorchServe(
+        workdir=workdir,
+        model_store=model_store,
+        models=archives,
+        ports=ports,
+        config=CONFIG,
+        timeout=timeout,
+        console=foreground,
+        log_config=JSON_LOGGING if json_logs else LOGGING,
+        fork_server=fork_server,
+        public_key=public_key,
+        on_ready=lambda name, seconds: console.print(f"{name} is ready ({seconds:.1f} s)"),
+        on_failed=lambda name, reason: typer.echo(f"{name} did not load: {reason}", err=True),
+    )
+    if foreground:
+        _stay(torchserve)
+    else:
+        with console.status("Starting TorchServe and loading models"):
+            server = torchserve.start()
+        _announce(server)
 
 
 @app.command()
+@plain_errors()
 def stop(
     workdir: Workdir = BUILD / "server",
     timeout: Annotated[
@@ -114,6 +117,7 @@ def stop(
 
 
 @app.command()
+@plain_errors()
 def status(workdir: Workdir = BUILD / "server") -> None:
     """Say which models answer; exit code 1 when not all of them do."""
     server = Server.of(workdir)

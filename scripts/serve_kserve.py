@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import typer
 
-from scripts.command_line import PublicKey, plain_errors
+from hosts.command_line import plain_errors
+from scripts.command_line import PublicKey
 from scripts.paths import BUILD, MODEL_STORE
 from scripts.serving.background import KServeServer, start_kserve_server
 from scripts.serving.host_commands import (
@@ -32,6 +33,7 @@ app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
 
 
 @app.command()
+@plain_errors()
 def start(
     models: Models = None,
     port: Port = PORT,
@@ -41,13 +43,12 @@ def start(
     workdir: Workdir = WORKDIR,
 ) -> None:
     """Start the server on this machine and return once every model answers."""
-    with plain_errors():
-        require_environment("kserve")
-        leave_if_running(KServeServer, workdir)
-        archives = find_archives(model_store, models, public_key, workdir)
-        with console.status("Starting the server and loading models"):
-            server = start_kserve_server(archives, workdir, port, body_limits(), timeout=timeout)
-        announce(server)
+    require_environment("kserve")
+    leave_if_running(KServeServer, workdir)
+    archives = find_archives(model_store, models, public_key, workdir)
+    with console.status("Starting the server and loading models"):
+        server = start_kserve_server(archives, workdir, port, body_limits(), timeout=timeout)
+    announce(server)
 
 
 add_stop_and_status(app, KServeServer, WORKDIR)

@@ -11,8 +11,9 @@ from typing import Annotated
 import typer
 
 from handlers.errors import KitError
+from hosts.command_line import plain_errors
 from hosts.tracebacks import last_line
-from scripts.command_line import PublicKey, plain_errors
+from scripts.command_line import PublicKey
 from scripts.paths import BUILD, MODEL_STORE
 from scripts.serving.background import RayServer, start_ray_server
 from scripts.serving.host_commands import (
@@ -38,6 +39,7 @@ app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
 
 
 @app.command()
+@plain_errors()
 def start(
     models: Models = None,
     port: Port = PORT,
@@ -50,24 +52,24 @@ def start(
     workdir: Workdir = WORKDIR,
 ) -> None:
     """Start Ray Serve on this machine and return once every model answers."""
-    with plain_errors():
-        require_environment("ray")
-        leave_if_running(RayServer, workdir)
-        archives = find_archives(model_store, models, public_key, workdir)
-        with console.status("Starting Ray Serve and loading models"):
-            server = start_ray_server(
-                archives,
-                workdir,
-                port,
-                body_limits(),
-                public_key=public_key,
-                timeout=timeout,
-                object_store_bytes=object_store << 20,
-            )
-        announce(server)
+    require_environment("ray")
+    leave_if_running(RayServer, workdir)
+    archives = find_archives(model_store, models, public_key, workdir)
+    with console.status("Starting Ray Serve and loading models"):
+        server = start_ray_server(
+            archives,
+            workdir,
+            port,
+            body_limits(),
+            public_key=public_key,
+            timeout=timeout,
+            object_store_bytes=object_store << 20,
+        )
+    announce(server)
 
 
 @app.command()
+@plain_errors()
 def deploy(
     archives: Annotated[list[Path], typer.Argument(help="Archives of models, new or served.")],
     workdir: Workdir = WORKDIR,
@@ -77,12 +79,11 @@ def deploy(
     The archive before it answers until the new one is loaded. With the server's --public-key, they
     must be signed, too.
     """
-    with plain_errors():
-        require_environment("ray")
-        server = RayServer.running(workdir)
-        with console.status("Loading models"):
-            _deploy(server, [path.resolve() for path in archives])
-        announce(server)
+    require_environment("ray")
+    server = RayServer.running(workdir)
+    with console.status("Loading models"):
+        _deploy(server, [path.resolve() for path in archives])
+    announce(server)
 
 
 add_stop_and_status(app, RayServer, WORKDIR)

@@ -42,6 +42,7 @@ from handlers.types.parameters import (
     TextExplanationParameters,
     parameter_schemas,
 )
+from hosts.command_line import plain_errors
 from scripts.openapi import all_routes
 from scripts.paths import ROOT
 
@@ -80,6 +81,7 @@ Row = tuple[str, ...]
 out = Console(highlight=False, soft_wrap=True)
 
 
+@plain_errors()
 def main(
     folder: Annotated[Path, typer.Option(help="Where the pages are.")] = PAGES,
 ) -> None:

@@ -8,11 +8,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from hosts.command_line import plain_errors
 from scripts.openapi import DOCUMENTS, write
 
 out = Console(highlight=False, soft_wrap=True)
 
 
+@plain_errors()
 def main(
     folder: Annotated[Path, typer.Option(help="Where they are put.")] = DOCUMENTS,
 ) -> None:

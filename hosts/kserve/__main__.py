@@ -21,12 +21,14 @@ from hosts.archives import (
     open_archive,
     require_same_code,
 )
+from hosts.command_line import plain_errors
 
 # Those of config.properties.
 MAX_REQUEST_BYTES = 10_485_760
 MAX_RESPONSE_BYTES = 67_108_864
 
 
+@plain_errors()
 def main(
     archives: Annotated[
         list[Path], typer.Argument(help="Archives, or folders of archives such as /mnt/models.")
@@ -47,23 +49,16 @@ def main(
     # The SDK logs the times of each request there.
     logging.getLogger("kserve.trace").setLevel(logging.WARNING)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    try:
-        opened = _open(archives, model_name)
-    except ArchiveError as error:
-        _exit(error)
+    opened = _open(archives, model_name)
     import_from(opened[0][1].folder)
     # The SDK reads the arguments of the command line when it is imported.
     del sys.argv[1:]
     # Imports the archive's own `handlers`.
-    from handlers.errors import KitError  # noqa: PLC0415
     from handlers.http.limits import BodyLimits  # noqa: PLC0415
     from hosts.kserve.server import Settings, serve  # noqa: PLC0415
 
     limits = BodyLimits(max_request_size, max_response_size)
-    try:
-        serve(opened, Settings(host, http_port, grace_period, limits))
-    except KitError as error:
-        _exit(error)
+    serve(opened, Settings(host, http_port, grace_period, limits))
 
 
 def _open(paths: list[Path], name: str) -> list[tuple[str, Archive]]:
@@ -80,11 +75,6 @@ def _open(paths: list[Path], name: str) -> list[tuple[str, Archive]]:
     if len({name for name, _ in named}) < len(named):
         raise ArchiveError("Two archives have the same name; serve one of them.")
     return named
-
-
-def _exit(error: Exception) -> None:
-    print(error, file=sys.stderr)  # noqa: T201
-    raise SystemExit(1)
 
 
 if __name__ == "__main__":

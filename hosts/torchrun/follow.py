@@ -10,8 +10,10 @@ import sys
 from pathlib import Path
 
 from hosts.archives import import_from, open_archive
+from hosts.command_line import plain_errors
 
 
+@plain_errors()
 def main(folder: Path) -> None:
     """Compute a part of the model in a folder until TorchServe's worker ends."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)

@@ -144,11 +144,19 @@ def newest(versions: Iterable[str]) -> str:
 
 
 def read_defaults(store: Path) -> dict[str, str]:
-    """Return the default version of each model that a rollout has set one for."""
+    """Return the default version of each model that a rollout has set one for.
+
+    Raises:
+        KitError: the file has no versions by name.
+    """
     path = store / DEFAULTS
     if not path.is_file():
         return {}
-    return {str(name): str(version) for name, version in json.loads(path.read_text()).items()}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return {str(name): str(version) for name, version in found.items()}
+    except (ValueError, AttributeError):
+        raise KitError(f"{path} is damaged; remove it, and set the defaults again.") from None
 
 
 def write_default(store: Path, name: str, version: str) -> None:

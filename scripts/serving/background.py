@@ -22,7 +22,7 @@ from handlers.http.limits import BodyLimits
 from hosts.ray_serve.local import LocalSettings
 from hosts.tracebacks import last_error
 from scripts.serving.ports import HOST, require_free
-from scripts.serving.processes import end_group, is_running, started_at
+from scripts.serving.processes import DamagedState, end_group, is_running, read_state, started_at
 
 CONSOLE = "console.log"
 POLL_SECONDS = 0.2
@@ -107,8 +107,10 @@ class BackgroundServer(ABC):
         file = workdir / cls.state_file
         if not file.is_file():
             return None
-        state = json.loads(file.read_text(encoding="utf-8"))
-        return cls(**{**state, "workdir": workdir})
+        try:
+            return cls(**{**read_state(file), "workdir": workdir})
+        except TypeError:
+            raise DamagedState(file) from None
 
     @classmethod
     def running(cls, workdir: Path) -> Self:

@@ -15,18 +15,18 @@ from rich.console import Console
 
 from handlers.errors import KitError
 from handlers.http.limits import BodyLimits
+from hosts.command_line import plain_errors
 from scripts.archives.model_store import list_archives
 from scripts.archives.verification import unpack_signed
-from scripts.command_line import plain_errors, split_names
+from scripts.command_line import split_names
 from scripts.paths import ROOT
 from scripts.serving.background import BackgroundServer
-from scripts.serving.ports import Ports
-from scripts.serving.properties import read_properties
+from scripts.serving.properties import default_ports
 
 # The folder in a work folder with what was unpacked of signed archives.
 SIGNED = "signed"
 CONFIG = ROOT / "config.properties"
-PORT = Ports.of(read_properties(CONFIG)).inference
+PORT = default_ports(CONFIG).inference
 
 Models = Annotated[
     list[str] | None, typer.Option(help="Names, repeated or with commas; default: all.")
@@ -120,6 +120,7 @@ def add_stop_and_status(app: typer.Typer, kind: type[BackgroundServer], default:
     """
 
     @app.command()
+    @plain_errors()
     def stop(workdir: Workdir = default) -> None:
         """Stop the server and everything that it started; requests that it has are answered."""
         server = kind.of(workdir)
@@ -130,6 +131,7 @@ def add_stop_and_status(app: typer.Typer, kind: type[BackgroundServer], default:
         console.print(f"{kind.title} has stopped." if alive else f"{kind.title} was not running.")
 
     @app.command()
+    @plain_errors()
     def status(workdir: Workdir = default) -> None:
         """Say which models answer; exit code 1 when not all of them do."""
         show_status(kind, workdir)
@@ -145,10 +147,9 @@ def leave_if_running(kind: type[BackgroundServer], workdir: Path) -> None:
 
 def show_status(kind: type[BackgroundServer], workdir: Path) -> None:
     """Say which models answer, and exit, with code 1 when not all of them do."""
-    with plain_errors():
-        server = kind.running(workdir)
-        ready_models = server.models()
-        for name, ready in ready_models.items():
-            console.print(f"{name} {'is ready' if ready else 'does not answer'}")
-        console.print(f"{server.inference_url} (process {server.pid}, log in {server.log})")
-        raise typer.Exit(0 if all(ready_models.values()) else 1)
+    server = kind.running(workdir)
+    ready_models = server.models()
+    for name, ready in ready_models.items():
+        console.print(f"{name} {'is ready' if ready else 'does not answer'}")
+    console.print(f"{server.inference_url} (process {server.pid}, log in {server.log})")
+    raise typer.Exit(0 if all(ready_models.values()) else 1)

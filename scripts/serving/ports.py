@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import astuple, dataclass
 from urllib.parse import urlsplit
@@ -40,18 +40,20 @@ class Ports:
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Ports:
-        """Return the ports of a config.properties, with TorchServe's defaults for missing keys."""
-        default = cls()
-        return cls(
-            *(
-                urlsplit(properties.get(f"{name}_address", "")).port or getattr(default, name)
-                for name in ("inference", "management", "metrics")
-            ),
-            *(
-                int(properties.get(f"{name}_port", getattr(default, name)))
-                for name in ("grpc_inference", "grpc_management")
-            ),
-        )
+        """Return the ports of a config.properties, with TorchServe's defaults for missing keys.
+
+        Raises:
+            KitError: a value has no port.
+        """
+        addresses = {
+            name: _number(f"{name}_address", properties, lambda text: urlsplit(text).port)
+            for name in ("inference", "management", "metrics")
+        }
+        grpc = {
+            name: _number(f"{name}_port", properties, int)
+            for name in ("grpc_inference", "grpc_management")
+        }
+        return cls(**{name: port for name, port in {**addresses, **grpc}.items() if port})
 
     def properties(self) -> dict[str, str]:
         """Return the config.properties keys for these ports."""
@@ -73,6 +75,18 @@ class Ports:
         """
         for port in astuple(self):
             require_free(port)
+
+
+def _number(
+    key: str, properties: Mapping[str, str], parse: Callable[[str], int | None]
+) -> int | None:
+    """Return the port of a setting; None where the settings do not name one."""
+    try:
+        return parse(properties[key]) if key in properties else None
+    except ValueError:
+        raise KitError(
+            f"config.properties: {key} is {properties[key]}, which names no port; correct it."
+        ) from None
 
 
 def require_free(port: int) -> None:

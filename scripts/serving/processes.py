@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -9,12 +10,25 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
+
+from handlers.errors import KitError
 
 POLL_INTERVAL = 0.05
 # Process start times follow the system clock, which may be adjusted by this many seconds.
 CLOCK_STEP = 5.0
+
+
+class DamagedState(KitError):
+    """A file does not say which process a server is."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"{path} is damaged, so whether its server runs is unknown; end the server by its"
+            " process id if it runs, and remove it."
+        )
 
 
 def group_members(leader: int) -> list[psutil.Process]:
@@ -34,6 +48,20 @@ def end_group(leader: int, timeout: float = 15.0) -> None:
     # A child of this process remains a zombie until its exit status is read.
     with suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
         psutil.Process(leader).wait(0)
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """Return the state that a server has written for other processes.
+
+    Raises:
+        DamagedState: the file has no process of a server.
+    """
+    try:
+        state = json.loads(path.read_text(encoding="utf-8"))
+        state["pid"], state["started"] = int(state["pid"]), float(state["started"])
+    except (ValueError, TypeError, KeyError):
+        raise DamagedState(path) from None
+    return dict(state)
 
 
 def started_at(pid: int) -> float | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from handlers.errors import KitError
+from scripts.serving.ports import Ports
 
 
 class NotInUtf8(KitError):
@@ -29,6 +30,17 @@ def read_properties(path: Path) -> dict[str, str]:
     lines = (line.strip() for line in text.splitlines())
     pairs = (line.partition("=") for line in lines if line and line[0] not in "#!")
     return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def default_ports(path: Path) -> Ports:
+    """Return the ports of a file as the defaults of a command's options.
+
+    They are TorchServe's own where the file cannot be read: the command says so when it runs.
+    """
+    try:
+        return Ports.of(read_properties(path))
+    except (OSError, KitError):
+        return Ports()
 
 
 def write_properties(path: Path, values: Mapping[str, str]) -> None:

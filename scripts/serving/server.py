@@ -17,9 +17,11 @@ from handlers.compat.torchserve import is_worker
 from scripts.archives.verification import SignedStore
 from scripts.serving.ports import HOST, Ports
 from scripts.serving.processes import (
+    DamagedState,
     end_group,
     group_members,
     is_running,
+    read_state,
     started_at,
 )
 from scripts.serving.tokens import KEY_FILE, Tokens, TokenType
@@ -148,14 +150,18 @@ class Server:
         """Return the server started in a work folder, or None if it was stopped."""
         if not (workdir / STATE_FILE).is_file():
             return None
-        state = json.loads((workdir / STATE_FILE).read_text(encoding="utf-8"))
+        state = read_state(workdir / STATE_FILE)
         key = state.get("public_key")
-        paths = {
-            "workdir": workdir,
-            "scratch": Path(state["scratch"]),
-            "public_key": Path(key) if key else None,
-        }
-        return cls(**{**state, **paths, "ports": Ports(**state["ports"])})
+        try:
+            converted = {
+                "workdir": workdir,
+                "scratch": Path(state["scratch"]),
+                "public_key": Path(key) if key else None,
+                "ports": Ports(**state["ports"]),
+            }
+            return cls(**{**state, **converted})
+        except (TypeError, KeyError):
+            raise DamagedState(workdir / STATE_FILE) from None
 
 
 def _plain(line: str) -> str:

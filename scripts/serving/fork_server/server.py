@@ -23,20 +23,22 @@ from functools import partial
 from pathlib import Path
 from runpy import run_path
 
-from scripts.serving.fork_server import messages, worker
-from scripts.serving.fork_server.conditions import why_not_forked
-from scripts.serving.fork_server.kernel import die_with_parent, oom_kills, show_command
-from scripts.serving.fork_server.messages import ENDED, OUT_OF_MEMORY, WorkerRequest
-
 ENVIRONMENT = dict(os.environ)
 BASE_PATH = sys.path[0 if sys.flags.safe_path else 1 :]
 ROOT = Path(__file__).resolve().parents[3]
 sys.path[:] = [str(ROOT), *BASE_PATH]
 
+from scripts.serving.fork_server import messages, worker
+from scripts.serving.fork_server.conditions import why_not_forked
+from scripts.serving.fork_server.kernel import die_with_parent, oom_kills, show_command
+from scripts.serving.fork_server.messages import ENDED, OUT_OF_MEMORY, WorkerRequest
 
 TASKS = Path("/proc/self/task")
 # Asks the driver for the number of GPUs without a CUDA context, after which a fork has no CUDA.
 ASK_DRIVER = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+# A worker that loads longer keeps no others from it, and none waits longer. Together with the time
+# in which a launcher waits for the server, it must be below TorchServe's two minutes for a start.
+LOADING_SECONDS = 45.0
 
 
 class NotForkable(Exception):
@@ -79,6 +81,24 @@ class Fork:
     request: WorkerRequest
     streams: list[int]
     loading: int
+
+
+def has_turn(waited: float, loading: Iterable[float], slots: int) -> bool:
+    """Return whether a worker may start to load its model.
+
+    Args:
+        waited: how long it has waited, in seconds.
+        loading: for how long each of the others has been loading.
+        slots: how many may load at the same time.
+    """
+    return waited >= LOADING_SECONDS or sum(age < LOADING_SECONDS for age in loading) < slots
+
+
+def next_turn(waited: Iterable[float], loading: Iterable[float]) -> float | None:
+    """Return after how many seconds a worker has its turn at the latest; None if none waits."""
+    waiting = list(waited)
+    ages = [age for age in (*waiting, *loading) if age < LOADING_SECONDS]
+    return LOADING_SECONDS - max(ages, default=LOADING_SECONDS) if waiting else None
 
 
 class ForkServer:
@@ -348,26 +368,3 @@ if __name__ == "__main__":
     _listener, _parent, _slots, _kit, *_modules = sys.argv[1:]
     die_with_parent(int(_parent))
     main(socket.socket(fileno=int(_listener)), int(_slots), _kit, _modules)
-
-
-# A worker that loads longer keeps no others from it, and none waits longer. Together with the time
-# in which a launcher waits for the server, it must be below TorchServe's two minutes for a start.
-LOADING_SECONDS = 45.0
-
-
-def has_turn(waited: float, loading: Iterable[float], slots: int) -> bool:
-    """Return whether a worker may start to load its model.
-
-    Args:
-        waited: how long it has waited, in seconds.
-        loading: for how long each of the others has been loading.
-        slots: how many may load at the same time.
-    """
-    return waited >= LOADING_SECONDS or sum(age < LOADING_SECONDS for age in loading) < slots
-
-
-def next_turn(waited: Iterable[float], loading: Iterable[float]) -> float | None:
-    """Return after how many seconds a worker has its turn at the latest; None if none waits."""
-    waiting = list(waited)
-    ages = [age for age in (*waiting, *loading) if age < LOADING_SECONDS]
-    return LOADING_SECONDS - max(ages, default=LOADING_SECONDS) if waiting else None

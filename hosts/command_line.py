@@ -1,0 +1,73 @@
+"""How a command ends when something goes wrong: with a sentence, and without a traceback.
+
+This module imports nothing of `handlers`, as :mod:`hosts.archives` does not.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import textwrap
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+
+ROOT = Path(__file__).resolve().parents[1]
+TRACEBACK = "SHOW_TRACEBACK"
+INTERRUPTED = 130
+# Errors whose message is a sentence for users. They are known by name, because the `KitError` of an
+# archive's own `handlers` is another class than that of this folder.
+WITH_SENTENCE = frozenset({"KitError", "ArchiveError", "WrongMar"})
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """End the process with a sentence on stderr where the block, or the decorated command, raises.
+
+    The exit code is 1, and 130 for an interrupt. With `SHOW_TRACEBACK=1` in the environment the
+    traceback comes first.
+    """
+    try:
+        yield
+    except (typer.Exit, typer.Abort, typer.BadParameter):
+        raise
+    except KeyboardInterrupt:
+        typer.echo("Interrupted.", err=True)
+        raise SystemExit(INTERRUPTED) from None
+    except Exception as error:  # noqa: BLE001 - no command ends in a traceback
+        if os.environ.get(TRACEBACK):
+            traceback.print_exc()
+        typer.echo(sentence_of(error), err=True)
+        raise SystemExit(1) from None
+
+
+def sentence_of(error: Exception) -> str:
+    """Return what a user reads of an error: its own sentence, or what failed, where and why."""
+    if not WITH_SENTENCE.isdisjoint(each.__name__ for each in type(error).__mro__):
+        return str(error)
+    message = textwrap.shorten(str(error), 500, placeholder=" …")
+    reason = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    return (
+        f"`{_command()}` failed in {_place(error)}: {reason.removesuffix('.')}."
+        f" {TRACEBACK}=1 in the environment shows the traceback."
+    )
+
+
+def _command() -> str:
+    """Return the command line of this process, in the words of its user."""
+    program = Path(sys.argv[0])
+    name = program.parent.name if program.name == "__main__.py" else program.name
+    return textwrap.shorten(shlex.join([name, *sys.argv[1:]]), 200, placeholder=" …")
+
+
+def _place(error: Exception) -> str:
+    """Return the innermost file and line of this repository that an error passed."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).is_relative_to(ROOT)]
+    frame = (own or frames)[-1]
+    path = Path(frame.filename)
+    return f"{path.relative_to(ROOT) if own else path.name}, line {frame.lineno}"
