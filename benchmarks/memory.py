@@ -101,7 +101,7 @@ class MixedLoad:
 
 def _inputs(mode: str, drawn: random.Random) -> object:
     task = tasks.get(mode)
-    longest = LONGEST_PROMPT if task.generates else LONGEST
+    longest = LONGEST_PROMPT if task.description.generation.texts else LONGEST
     words = drawn.choices(WORDS, k=drawn.randint(SHORTEST, longest))
     return task.example_inputs(" ".join(words))
 

@@ -260,7 +260,7 @@ class Steps(ABC):
             elif error is None:
                 error = outcome
         if isinstance(error, DeadlineExceeded):
-            count, cost, unit = len(state.rows), state.cost(), self._task.cost_unit
+            count, cost, unit = len(state.rows), state.cost(), self._task.description.rows.cost_unit
             return self._out_of_time(f"{count:,} rows with {cost:,} {unit} were computed")
         if error is None:
             state.outputs = found
@@ -268,8 +268,8 @@ class Steps(ABC):
         return error
 
     def _out_of_time(self, what: str) -> DeadlineExceeded:
-        fewer = self._task.smaller_requests
-        if self._task.generates:
+        fewer = self._task.description.rows.smaller_requests
+        if self._task.description.generation.texts:
             fewer += ", or a smaller max_new_tokens"
         return DeadlineExceeded(
             f"The time limit of the batch, {self._deadline.seconds:g} s ({self._limit_name}),"
@@ -281,7 +281,7 @@ class Steps(ABC):
             return RequestTooLarge(
                 f"The results of this request have at least {self._numbers[number]:,} numbers, too"
                 f" many for the server's max_response_size of {self._max_bytes:,}; send"
-                f" {self._task.smaller_results}."
+                f" {self._task.description.rows.smaller_results}."
             )
         rows = max(self._certain[number], self._rows[number])
         return RequestTooLarge(

@@ -60,7 +60,7 @@ class Dispatcher:
         self._engine = engine
         model = engine.describe(name, version)
         self._protocols = protocols.create(model)
-        self._reads_media = model.reads_media
+        self._reads_media = model.task.wire.reads_media
         self._limits = (limits or server_limits()).for_rows(model.limits.max_rows)
         engine.max_result_bytes = self._limits.max_response_bytes
 

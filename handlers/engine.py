@@ -15,7 +15,6 @@ import torch
 from handlers import formats, tasks
 from handlers.batch import Batch, ExplanationSteps, NotExplained, PredictionSteps, Steps
 from handlers.checkpoints.load_trials import TrialKey, TrialRecord, recorded_results
-from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.placement import prepare_device
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.errors import (
@@ -117,25 +116,9 @@ class Engine:
         config = config or ModelConfig.read(directory / CONFIG_FILE)
         config = formats.resolve(config, directory, device.type)
         formats.check_config(config)
-        kind = tasks.get(config.handler.mode)
-        checkpoint = kind.checkpoint_class.read(directory, config.handler)
-        kind = kind.for_config(checkpoint.config)
-        auto_class = kind.auto_class_for(checkpoint.config)
-        checkpoint.check(auto_class)
-        task = kind(checkpoint, config.handler)
-        spec = ModelSpec(
-            directory,
-            checkpoint,
-            auto_class,
-            kind.outputs,
-            config,
-            device,
-            reduction=task.reduction,
-            row_kind=kind.row_kind,
-            optional_outputs=kind.optional_outputs,
-        )
+        task = tasks.load(directory, config.handler)
         report = ParityReport.find(directory)
-        spec = resolve_auto(spec, report)
+        spec = resolve_auto(task.model_spec(directory, config, device), report)
         model_format = formats.get(config.handler.save_mode)
         model = model_format.load(spec)
         dtype = model_format.served_dtype(spec)
@@ -182,27 +165,16 @@ class Engine:
             agreement=self._agreement.as_json() if self._agreement else None,
             labels=list(task.labels),
             limits=task.limits,
-            inputs=json_schema(task.inputs),
-            results=json_schema(task.results),
+            inputs=json_schema(task.description.wire.inputs),
+            results=json_schema(task.description.wire.results),
             parameters=parameter_schemas(task.parameters, task.defaults),
             explanation=self._explanation_schemas(),
-            sample=task.sample,
+            task=task.description,
             settings=settings,
             architecture=task.checkpoint.architecture,
-            input_columns=task.input_columns,
-            result_columns=task.result_columns,
-            generates=task.generates,
-            is_encoder_decoder=task.is_encoder_decoder,
-            operation=task.operation,
             prompts=list(task.prompts),
             adapters=list(settings.adapters),
-            takes_pairs=task.takes_pairs,
-            reads_media=task.reads_media,
-            generation=self.model.generation if task.generates else None,
-            draws=task.draws,
-            result_files=task.result_files,
-            hub_result=task.hub_result,
-            legacy_response=task.legacy_response,
+            generation=self.model.generation if task.description.generation.texts else None,
             legacy_explanation_keys=target.legacy_keys if target else (),
             explanation_views=target.views if target else None,
         )
@@ -305,7 +277,9 @@ class Engine:
 
     def _sample_failure(self) -> RequestError | None:
         deadline = Deadline(self.limits.predict)
-        (outcome,) = self.predict([Request(**self.task.sample)], deadline=deadline)
+        (outcome,) = self.predict(
+            [Request(**self.task.description.wire.example)], deadline=deadline
+        )
         return outcome if isinstance(outcome, FAILURES) else None
 
     def tokenize(

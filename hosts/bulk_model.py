@@ -32,7 +32,9 @@ class BulkModel:
     def __init__(self, folder: Path, device: str, parameters: Mapping[str, Any]) -> None:
         prepare_process()
         self._engine = load_engine(folder, device=device)
-        self._columns = self._engine.describe().input_columns
+        info: Any = self._engine.describe()
+        # An older archive does not describe its task.
+        self._columns = (info.task.wire if hasattr(info, "task") else info).input_columns
         self._parameters = parameters
         self._reads_cells = TEXT_COLUMN not in self._columns
 

@@ -210,7 +210,7 @@ def _traits(declared: BaseFormat) -> Row:
 
 def fastest_formats() -> str:
     """Return the table of what `save_mode: auto` is, by mode and device."""
-    declared = {mode: tasks.get(mode).fastest_formats for mode in modes()}
+    declared = {mode: tasks.get(mode).description.exports.fastest_formats for mode in modes()}
     devices = sorted({"cuda"}.union(*declared.values()))
     rows = [
         (f"`{mode}`", *(f"`{fastest.get(device, CHECKPOINT)}`" for device in devices))

@@ -199,6 +199,8 @@ def engine(module: PreTrainedModel, mode: str, **handler: Any) -> Engine:
     task_class = tasks.get(mode)
     task = task_class(checkpoint(module, config.handler), config.handler)
     pool_last_token(module, task.checkpoint)
-    model = PretrainedModel(module.requires_grad_(requires_grad=False), task.outputs)
+    model = PretrainedModel(
+        module.requires_grad_(requires_grad=False), task.description.outputs.names
+    )
     warm_up(task, model, config)
     return Engine(task, model)

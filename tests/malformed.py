@@ -12,7 +12,9 @@ from handlers.config.choices import modes
 from tests.e2e.asking import Question
 
 JSON = {"Content-Type": "application/json"}
-GOOD: dict[str, Any] = {mode: tasks.get(mode).sample["inputs"] for mode in modes()}
+GOOD: dict[str, Any] = {
+    mode: tasks.get(mode).description.wire.example["inputs"] for mode in modes()
+}
 # A name that no body and no mode has.
 NAMES = st.from_regex(r"zz_[a-z]{0,9}", fullmatch=True)
 NUMBERS = st.integers() | st.floats() | st.booleans() | st.none()

@@ -62,9 +62,9 @@ class RandomRequests:
             wrong = self._random.choice(WRONG)
             return Question(self._path(), wrong(self._inputs()), JSON)
         writers = [self._hugging_face, self._kserve_v1, self._open_inference, self._json_lines]
-        if self._task.generates:
+        if self._task.description.generation.texts:
             writers += [self._openai, self._stream]
-        elif self._task.inputs is str:
+        elif self._task.description.wire.inputs is str:
             writers.append(self._plain_text)
         return self._random.choice(writers)()
 
@@ -137,7 +137,9 @@ class RandomRequests:
         return self._cases.with_text(self._text(lengths, weights))
 
     def _text(self, lengths: Any = LENGTHS, weights: Sequence[int] = LENGTH_WEIGHTS) -> str:
-        if self._task.generates:  # a prompt and its new tokens fit the model's positions
+        if (
+            self._task.description.generation.texts
+        ):  # a prompt and its new tokens fit the model's positions
             lengths, weights = ((1, 6), (6, 12)), (1, 1)
         (few, many), *_ = self._random.choices(lengths, weights)
         return " ".join(self._random.choices(WORDS, k=self._random.randint(few, many)))

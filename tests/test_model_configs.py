@@ -30,7 +30,7 @@ def config_params() -> list[Any]:
     found, known = [], set()
     for path in PATHS:
         handler = plan(ModelConfig.read(path)).handler
-        kind = (handler.save_mode, tasks.get(handler.mode).draws)
+        kind = (handler.save_mode, tasks.get(handler.mode).description.generation.images)
         marks = [pytest.mark.openvino] if handler.save_mode == "openvino" else []
         # OpenVINO takes seconds for each.
         nightly = [pytest.mark.nightly] if marks or kind in known else []
@@ -40,7 +40,7 @@ def config_params() -> list[Any]:
 
 
 def test_the_default_yaml_of_a_mode_has_its_fastest_format() -> None:
-    fast = [mode for mode in modes() if tasks.get(mode).fastest_formats]
+    fast = [mode for mode in modes() if tasks.get(mode).description.exports.fastest_formats]
     found = {mode: ModelConfig.read(MODEL_CONFIGS / f"{mode}.yaml").handler for mode in fast}
     assert found
     assert not [mode for mode, handler in found.items() if handler.save_mode != AUTO]

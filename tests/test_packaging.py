@@ -109,7 +109,11 @@ class TestLocks:
 
     @pytest.mark.parametrize("host", ["server", "ray", "kserve"])
     def test_has_the_packages_of_every_format_that_auto_picks(self, host: str) -> None:
-        picked = {name for mode in modes() for name in tasks.get(mode).fastest_formats.values()}
+        picked = {
+            name
+            for mode in modes()
+            for name in tasks.get(mode).description.exports.fastest_formats.values()
+        }
         modules = {module for name in picked for module in formats.get(name).packages}
         files = (f"{host}.txt", "openvino-no-deps.txt")
         found = {name for file in files for name in pins(ROOT / "requirements" / file)}

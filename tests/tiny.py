@@ -52,11 +52,11 @@ def write(folder: Path, mode: str, *, family: str = "Bert", seed: int = 0, **con
     if write_own := cases(mode).write:
         write_own(folder, config, seed)
         return folder
-    if task.is_encoder_decoder:
+    if task.description.generation.is_encoder_decoder:
         return _write_encoder_decoder(folder, "T5" if family == "Bert" else family, config, seed)
-    if task.reads_media:
+    if task.description.wire.reads_media:
         return _write_vision(folder, task.auto_class, {**_named(labels), **config}, seed)
-    if task.generates:
+    if task.description.generation.texts:
         ids = {name: write_gpt2(folder) for name in ("bos_token_id", "eos_token_id")}
         if family in ("Llama", "Mistral"):
             llama = {"vocab_size": 400, **_sizes()}

@@ -16,6 +16,7 @@ from handlers.checkpoints.pooling import PoolingHead
 from handlers.config.handler_section import ASSISTANT_FOLDER, CHECKPOINT
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongCheckpoint
+from handlers.types.model_info import ModelOutputs
 
 WEIGHTS = "*.safetensors"
 LEAVE_OUT = "use another draft model, or leave handler.assistant_model out"
@@ -34,16 +35,12 @@ class ModelSpec:
         directory: the weights. For an exported model it can lack the other checkpoint files.
         checkpoint: config, tokenizer and labels.
         auto_class: the name of transformers' auto class.
-        outputs: names of the model outputs that the task reads.
+        outputs: the model outputs that the task reads.
         config: the YAML.
         device: the device to load the model on.
         calibration: representative batches for a quantized export.
         padding: padding ids, if the export should support packed rows where possible.
-        per_token: names of the outputs that have a value for each token.
-        embeds: whether the outputs are vectors, whose cosines have to agree.
-        numbers: names of the outputs whose numbers have to agree.
         row_kind: the kind of rows that the model takes.
-        optional_outputs: names of the outputs that some models do not have.
         decision_scores: returns outputs whose last axis has the scores of one decision.
         reduction: returns what reduces the outputs of the model in its graph; None where they stay
             as they are.
@@ -52,23 +49,14 @@ class ModelSpec:
     directory: Path
     checkpoint: Checkpoint
     auto_class: str
-    outputs: tuple[str, ...]
+    outputs: ModelOutputs
     config: ModelConfig
     device: torch.device
     calibration: Sequence[Batch] = ()
     padding: Padding | None = None
-    per_token: tuple[str, ...] = ()
-    embeds: bool = False
-    numbers: tuple[str, ...] = ()
     row_kind: RowKind = "tokens"
-    optional_outputs: tuple[str, ...] = ()
     decision_scores: Callable[[Outputs], Outputs] = unchanged
     reduction: Callable[[], PoolingHead] | None = None
-
-    @property
-    def required_outputs(self) -> tuple[str, ...]:
-        """The names of the outputs that every model has."""
-        return tuple(name for name in self.outputs if name not in self.optional_outputs)
 
     def with_settings(self, **settings: Any) -> ModelSpec:
         """Return a copy with other values for keys of the `handler` section."""

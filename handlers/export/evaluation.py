@@ -80,13 +80,13 @@ def evaluate(
         task.choose_batching(each)
     compared = task.reference_rows(reference, [each.row for each in rows])
     expected, found = (_outputs(task, each, compared) for each in (reference, model))
-    if task.embeds:
+    if task.description.outputs.are_vectors:
         return compare_vectors(expected, found)
     return compare_outputs(
         expected,
         found,
         independent=task.checkpoint.independent_labels,
-        numbers=task.numbers,
+        numbers=task.description.outputs.numbers,
         places=[each.place for each in rows],
         labels=task.labels,
     )

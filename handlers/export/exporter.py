@@ -101,7 +101,7 @@ def export_checkpoint(
     if not (_is_lossy(export_format, config) or (config.continuousBatching and samples)):
         _export(export_format, task, spec, target)
         return None
-    quantized = config.handler.quantization is not None and not task.generates
+    quantized = config.handler.quantization is not None and not task.description.generation.texts
     calibration, evaluation = split(samples) if quantized else ((), samples)
     rows = encode(task, evaluation)
     if quantized:
@@ -190,28 +190,8 @@ class _Measurement:
 
 
 def _specify(directory: Path, config: ModelConfig) -> tuple[BaseTask[Any, Any], ModelSpec]:
-    task_class = tasks.get(config.handler.mode)
-    checkpoint = task_class.checkpoint_class.read(directory, config.handler)
-    task_class = task_class.for_config(checkpoint.config)
-    auto_class = task_class.auto_class_for(checkpoint.config)
-    checkpoint.check(auto_class)
-    task = task_class(checkpoint, config.handler)
-    spec = ModelSpec(
-        directory,
-        task.checkpoint,
-        auto_class,
-        task_class.outputs,
-        config,
-        torch.device("cpu"),
-        padding=task.padding if task_class.packs and config.handler.BetterTransformer else None,
-        per_token=task_class.per_token,
-        embeds=task_class.embeds,
-        reduction=task.reduction,
-        row_kind=task_class.row_kind,
-        optional_outputs=task_class.optional_outputs,
-        numbers=task_class.numbers,
-        decision_scores=task.decision_scores,
-    )
+    task = tasks.load(directory, config.handler)
+    spec = task.model_spec(directory, config, torch.device("cpu"))
     # Drafts change the speed only, and are not beside a checkpoint before it is packed.
     return task, spec.with_settings(assistant_model=None)
 
@@ -236,7 +216,7 @@ def _more_precise(spec: ModelSpec) -> ModelSpec:
 
 def _dtype_of(export_format: ExportFormat, spec: ModelSpec) -> str:
     """Return the dtype that an exported model computes in."""
-    if recorded := ExportManifest.read(spec.directory, spec.required_outputs).dtype:
+    if recorded := ExportManifest.read(spec.directory, spec.outputs.required).dtype:
         return recorded
     dtype = export_format.computes_in(spec.config.handler.dtype)
     return name_of(pick_dtype(dtype, spec.device))
@@ -258,11 +238,13 @@ def _static(spec: ModelSpec) -> ModelSpec:
 def _not_comparable(task: BaseTask[Any, Any], spec: ModelSpec) -> str | None:
     """Return why a checkpoint is not compared with its outputs in float32."""
     config = spec.config
-    if task.generates and config.handler.model_fields_set.isdisjoint(REQUESTS_MEASUREMENT):
+    if task.description.generation.texts and config.handler.model_fields_set.isdisjoint(
+        REQUESTS_MEASUREMENT
+    ):
         return f"a model that generates is measured if the YAML sets {REQUESTS_MEASUREMENT[0]}"
-    if not task.one_forward:
+    if not task.description.exports.one_forward:
         return "each of its results is made by several forwards"
-    if not task.outputs:
+    if not task.description.outputs.names:
         return "the model generates its answers"
     if method := quantization_method(spec.checkpoint.config):
         return f"the weights were quantized with {method}"

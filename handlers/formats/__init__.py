@@ -74,7 +74,7 @@ def check_config(config: ModelConfig) -> None:
         return  # A checkpoint as it is goes with every task and key: no need to import either.
     task = tasks.get(handler.mode)
     check_compatibility(get(handler.save_mode), config, task)
-    if handler.responses and task.legacy_response is None:
+    if handler.responses and task.description.wire.legacy_response is None:
         raise WrongConfig(
             config.source,
             f"handler has responses: legacy and mode: {handler.mode}, which the old example had"

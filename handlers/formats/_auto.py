@@ -68,7 +68,7 @@ class Choice:
 
 def fastest(mode: str, device: str) -> Choice:
     """Return the fastest format for a mode on a type of device; else the checkpoint itself."""
-    save_mode = tasks.get(mode).fastest_formats.get(device, CHECKPOINT)
+    save_mode = tasks.get(mode).description.exports.fastest_formats.get(device, CHECKPOINT)
     return Choice(save_mode, device, f"it is the fastest for {mode} on {device}")
 
 

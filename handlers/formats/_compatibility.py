@@ -33,21 +33,24 @@ def check_compatibility(
 def _check_task(
     model_format: BaseFormat, config: ModelConfig, task: type[BaseTask[Any, Any]]
 ) -> Problem | None:
-    if not (task.exports or model_format.name == "pretrained"):
+    if not (task.description.exports.supported or model_format.name == "pretrained"):
         return (
             f"handler.mode is {config.handler.mode} and handler.save_mode is {model_format.name},"
             " and models of this mode are not exported",
             "use save_mode: pretrained",
         )
-    if task.row_kind not in model_format.row_kinds:
+    if task.description.rows.kind not in model_format.row_kinds:
         return (
             f"handler.mode is {config.handler.mode} and handler.save_mode is {model_format.name},"
-            f" whose graphs take {' or '.join(model_format.row_kinds)}, not {task.row_kind}",
+            f" whose graphs take {' or '.join(model_format.row_kinds)}, not"
+            f" {task.description.rows.kind}",
             "use save_mode: pretrained or openvino",
         )
-    if not task.generates or task.auto_class in model_format.generates:
+    if not task.description.generation.texts or task.auto_class in model_format.generates:
         return None
-    remedy = "pretrained" if task.is_encoder_decoder else "openvino or pretrained"
+    remedy = (
+        "pretrained" if task.description.generation.is_encoder_decoder else "openvino or pretrained"
+    )
     return (
         f"handler.mode is {config.handler.mode} and handler.save_mode is {model_format.name}, which"
         " cannot generate its texts",
@@ -66,7 +69,7 @@ def _check_quantization(
             f"handler.quantization is {quantization} and handler.save_mode is {model_format.name}",
             "use save_mode: openvino, or leave quantization out",
         )
-    if quantization in model_format.calibrated and task.generates:
+    if quantization in model_format.calibrated and task.description.generation.texts:
         others = [
             each for each in model_format.quantizations if each not in model_format.calibrated
         ]
@@ -124,7 +127,7 @@ def _check_compile(
 def _check_scheduling(
     model_format: BaseFormat, config: ModelConfig, task: type[BaseTask[Any, Any]]
 ) -> Problem | None:
-    if not config.continuousBatching or task.generates:
+    if not config.continuousBatching or task.description.generation.texts:
         return None
     return (
         f"continuousBatching is true and handler.mode is {config.handler.mode}",
@@ -204,7 +207,7 @@ def _check_adapter(
 
 
 def _continues_prompts(task: type[BaseTask[Any, Any]]) -> bool:
-    return task.generates and not task.is_encoder_decoder
+    return task.description.generation.texts and not task.description.generation.is_encoder_decoder
 
 
 def _not_of_engines(config: ModelConfig) -> dict[str, Any]:

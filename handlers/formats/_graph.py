@@ -204,7 +204,7 @@ def _stacked_graph(module: PreTrainedModel, spec: ModelSpec, inputs: ArrayInputs
     batches = inputs.batches(module)
     with torch.no_grad():
         found = module(**in_dtype(batches[0], module.dtype))
-    outputs = tuple(name for name in spec.outputs if found.get(name) is not None)
+    outputs = tuple(name for name in spec.outputs.names if found.get(name) is not None)
     signature = Signature(inputs.names, outputs)
     masks = TEXT_MASKS if "input_ids" in inputs.names else (_of_the_model,)
     padded = not (isinstance(inputs, AnyLengthInputs) and inputs.is_waveform)
@@ -219,14 +219,14 @@ def _token_graph(
 ) -> PaddedGraph | PackedGraph:
     trial = spec.checkpoint.probe_rows(spec.checkpoint.limit)
     packable = spec.padding and as_packable(
-        module, trial, spec.padding, spec.outputs, spec.per_token
+        module, trial, spec.padding, spec.outputs.names, spec.outputs.per_token
     )
     if not packable:
-        return padded_graph(module, Signature(inputs.names, spec.outputs), inputs)
+        return padded_graph(module, Signature(inputs.names, spec.outputs.names), inputs)
     model_inputs = [name for name in inputs.names if name != "attention_mask"]
     starts = (ROWS, COLUMNS) if packable.pools else ()
     names = (*model_inputs, "position_ids", SEGMENTS, *starts)
-    return PackedGraph(packable, Signature(names, spec.outputs)).eval()
+    return PackedGraph(packable, Signature(names, spec.outputs.names)).eval()
 
 
 def dynamic_shapes(
@@ -367,7 +367,7 @@ class TorchGraphFormat(BaseFormat):
 
     def load(self, spec: ModelSpec) -> Model:
         path = find_graph_file(spec.directory, self.file, self.pattern)
-        manifest = ExportManifest.read(spec.directory, spec.required_outputs)
+        manifest = ExportManifest.read(spec.directory, spec.outputs.required)
         _warn_about_dtype(spec, manifest.dtype, path.name)
         with translate_load_errors(path.name):
             graph = self.read_graph(path, spec.device)

@@ -64,7 +64,7 @@ class NeuronFormat(TorchGraphFormat):
             raise NotImplementedError(type(inputs).__name__)
         trace = self._import_package().trace
         module = read_weights(spec).eval()
-        signature = Signature(inputs.names, spec.outputs)
+        signature = Signature(inputs.names, spec.outputs.names)
         rows, width = _rows(spec), _width(spec)
         shape = Shape(rows, width, _per_token(module, signature, inputs, width))
         with translate_export_errors(module):
@@ -88,7 +88,7 @@ class NeuronFormat(TorchGraphFormat):
         self._import_package()
         graph = super().load(replace(spec, device=torch.device("cpu")))
         width = _width(spec)
-        manifest = ExportManifest.read(spec.directory, spec.outputs)
+        manifest = ExportManifest.read(spec.directory, spec.outputs.names)
         shape = manifest.shape or self._legacy_shape(spec, width)
         _check_key("max_length", shape.width, width)
         _check_key("batch_size", shape.rows, spec.config.handler.batch_size)
@@ -120,7 +120,7 @@ class NeuronFormat(TorchGraphFormat):
         """Return the shape of a graph of TorchServe's example, whose name has the batch size."""
         match = LEGACY_NAME.search(find_graph_file(spec.directory, self.file, self.pattern).name)
         # The output shape is ambiguous: the number of labels can equal max_length.
-        per_token = () if "SequenceClassification" in spec.auto_class else spec.outputs
+        per_token = () if "SequenceClassification" in spec.auto_class else spec.outputs.names
         return Shape(int(match[1]) if match else _rows(spec), width, per_token)
 
 

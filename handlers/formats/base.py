@@ -126,7 +126,7 @@ class BaseFormat(ABC):
         """Return the dtype that a loaded model computes in on this machine."""
         if quantization_method(spec.checkpoint.config):
             return name_of(spec.checkpoint.config.dtype or torch.float32)
-        recorded = ExportManifest.read(spec.directory, spec.required_outputs).dtype
+        recorded = ExportManifest.read(spec.directory, spec.outputs.required).dtype
         dtype = recorded or self.computes_in(spec.config.handler.dtype)
         return name_of(pick_dtype(dtype, spec.device))
 

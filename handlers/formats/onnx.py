@@ -123,10 +123,10 @@ def _outputs(session: Any, spec: ModelSpec, file: str) -> tuple[str, ...]:
         WrongCheckpoint: one is missing.
     """
     names = [each.name for each in session.get_outputs()]
-    if missing := set(spec.required_outputs) - set(names):
+    if missing := set(spec.outputs.required) - set(names):
         raise WrongCheckpoint(
             file,
             f"has {', '.join(names)}, not {missing.pop()}",
             "export it again with this YAML's mode",
         )
-    return tuple(name for name in spec.outputs if name in names)
+    return tuple(name for name in spec.outputs.names if name in names)

@@ -161,7 +161,7 @@ class Format(BaseFormat):
             model = self._class(spec).from_pretrained(
                 str(spec.directory), export=False, ov_config=dict(settings), **OFFLINE
             )
-        return OpenVinoModel(model, spec.outputs)
+        return OpenVinoModel(model, spec.outputs.names)
 
     def _load_continuous(self, spec: ModelSpec, settings: Mapping[str, int | str]) -> Model:
         self.require("openvino_genai", "continuousBatching: true")
@@ -249,7 +249,7 @@ class Format(BaseFormat):
             graphs = whisper.convert(module, generation_config, batches[0])
         model = whisper.WhisperModel(graphs, module.config, generation_config, _exact("float32"))
         check_parity(module, model, batches, whisper.DECODER)
-        signature = Signature(inputs.names, spec.outputs)
+        signature = Signature(inputs.names, spec.outputs.names)
         uncalibrated = replace(spec, calibration=())
         for graph, name in zip(graphs, (whisper.ENCODER, whisper.DECODER), strict=True):
             quantized = self._quantize(uncalibrated, graph, signature)
@@ -259,7 +259,7 @@ class Format(BaseFormat):
     def _export_with_optimum(self, spec: ModelSpec, target: Path) -> ExportManifest:
         """Export a model with optimum-intel."""
         model = self._convert(spec)
-        signature = Signature(_names(model.model.inputs), spec.outputs)
+        signature = Signature(_names(model.model.inputs), spec.outputs.names)
         quantized = self._quantize(spec, model.model, signature)
         model.model = quantized.graph
         with TemporaryDirectory(dir=target) as temporary:
@@ -292,7 +292,7 @@ class Format(BaseFormat):
             module = read_weights(spec.in_float32()).eval()
             names = ("input_ids", "attention_mask")
             batches = TokenInputs(names, spec.checkpoint.row_maker).batches(module)
-            check_parity(module, OpenVinoModel(model, spec.outputs), batches, FILE)
+            check_parity(module, OpenVinoModel(model, spec.outputs.names), batches, FILE)
         return model
 
     def _quantize(self, spec: ModelSpec, graph: Any, signature: Signature) -> Quantized:
@@ -309,7 +309,7 @@ class Format(BaseFormat):
             AccuracyTarget(
                 handler.min_agreement,
                 partial(_compare, spec),
-                spec.per_token,
+                spec.outputs.per_token,
                 {dtype: _compile_settings(dtype, graph) for dtype in dtypes},
             ),
             nncf=nncf,
@@ -434,20 +434,20 @@ def _dtype(spec: ModelSpec) -> str:
     dtype = spec.config.handler.dtype
     if dtype != "auto":
         return dtype
-    return ExportManifest.read(spec.directory, spec.required_outputs).dtype or dtype
+    return ExportManifest.read(spec.directory, spec.outputs.required).dtype or dtype
 
 
 def _compare(
     spec: ModelSpec, expected: Iterable[Outputs], found: Iterable[Outputs]
 ) -> ParityReport:
     """Return the agreement of the outputs of two graphs for the same batches."""
-    if spec.embeds:
+    if spec.outputs.are_vectors:
         return compare_vectors(expected, found)
     return compare_outputs(
         map(spec.decision_scores, expected),
         map(spec.decision_scores, found),
         independent=spec.checkpoint.independent_labels,
-        numbers=spec.numbers,
+        numbers=spec.outputs.numbers,
     )
 
 
@@ -511,7 +511,9 @@ def _grammar_trials(checkpoint: Checkpoint) -> GrammarTrials | None:
 def _signature(graph: Any, spec: ModelSpec) -> Signature:
     """Return the names of the inputs of a graph, and of those outputs that the task reads."""
     names = {name for each in graph.outputs for name in each.names}
-    outputs = (name for name in spec.outputs if name in names or name in spec.required_outputs)
+    outputs = (
+        name for name in spec.outputs.names if name in names or name in spec.outputs.required
+    )
     return Signature(_names(graph.inputs), tuple(outputs))
 
 

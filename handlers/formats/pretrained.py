@@ -87,7 +87,9 @@ class Format(BaseFormat):
         log_placement(spec.config, module)
         adapters = load_adapters(module, spec.directory, spec.config.handler.adapters)
         reads_tokens = spec.row_kind == "tokens"
-        model = PretrainedModel(_frozen(module), spec.outputs, adapters, reads_tokens=reads_tokens)
+        model = PretrainedModel(
+            _frozen(module), spec.outputs.names, adapters, reads_tokens=reads_tokens
+        )
         if spec.config.handler.assistant_model is not None:
             model.assistant = _read_assistant(spec, module)
         return model
@@ -285,7 +287,7 @@ def read_weights(spec: ModelSpec) -> PreTrainedModel:
     if spec.auto_class in BASES:
         pooled = [name for name in missing if name.startswith("pooler.")]
         missing = [name for name in missing if name not in pooled]
-        _remove_unread_parts(loaded, "pooler_output" in spec.outputs, bool(pooled))
+        _remove_unread_parts(loaded, "pooler_output" in spec.outputs.names, bool(pooled))
     if missing and not handler.allow_random_head:
         raise WrongCheckpoint(
             "weights",

@@ -198,7 +198,7 @@ LACKS: Mapping[Ability, str] = {
     "generates": "writes no texts",
     "continues_prompts": "continues no prompts and chats. Send its inputs without this path, or to"
     " generate",
-    "draws": "makes no images",
+    "generates_images": "makes no images",
 }
 
 
@@ -336,7 +336,7 @@ class BaseProtocol(ABC):
         """Return whether inputs are a list of items: a chat, and a pair of texts, are one item."""
         if not isinstance(inputs, list) or is_chat(inputs):
             return False
-        return not (self.model.takes_pairs and is_pair(inputs))
+        return not (self.model.task.wire.takes_pairs and is_pair(inputs))
 
     def check_count(self, count: int, name: str) -> None:
         """Check that a body has at least one item, and at most `max_rows` of the YAML.
@@ -364,9 +364,9 @@ def check_abilities(model: ModelInfo, route: Route) -> None:
     Raises:
         Unprocessable: it does not.
     """
-    if route.abilities and model.abilities.isdisjoint(route.abilities):
+    if route.abilities and model.task.abilities.isdisjoint(route.abilities):
         ability = route.abilities[0]
-        if ability == "continues_prompts" and not model.generates:
+        if ability == "continues_prompts" and not model.task.generation.texts:
             ability = "generates"
         raise Unprocessable(f"This model's mode is {model.mode}; it {LACKS[ability]}.")
 

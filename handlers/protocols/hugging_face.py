@@ -181,7 +181,7 @@ class Protocol(BaseProtocol):
     def __init__(self, model: ModelInfo) -> None:
         super().__init__(model)
         # The parameters that may stand beside the inputs.
-        self._beside = model.parameters if model.operation in EMBEDDINGS else {}
+        self._beside = model.parameters if model.task.service in EMBEDDINGS else {}
         self._known = {*KEYS, *self._beside}
 
     def recognises(self, http_request: HttpRequest) -> bool:
@@ -189,12 +189,13 @@ class Protocol(BaseProtocol):
         if not isinstance(content, dict):
             return False
         return "inputs" in content or (
-            "parameters" in content and not has_other_input_keys(content, self.model.input_columns)
+            "parameters" in content
+            and not has_other_input_keys(content, self.model.task.wire.input_columns)
         )
 
     def parse(self, http_request: HttpRequest) -> ParsedRequest:
         content = http_request.content
-        columns = self._columns_beside(content) if self.model.reads_media else ()
+        columns = self._columns_beside(content) if self.model.task.wire.reads_media else ()
         if not content.keys() <= self._known:
             check_keys(content, [*KEYS, *self._beside, *columns], "The body")
         if "inputs" not in content:
@@ -206,12 +207,12 @@ class Protocol(BaseProtocol):
             parameters |= read_target(content, explains=http_request.explains)
         inputs = _items(content, columns) if columns else content["inputs"]
         if isinstance(inputs, dict):
-            inputs = from_base64(inputs, self.model.input_columns)
+            inputs = from_base64(inputs, self.model.task.wire.input_columns)
         requests = self.requests(inputs, parameters)
         if "stream" not in content or not read_stream(content):
             return ParsedRequest(http_request, requests)
         self._check_stream(http_request, requests[0])
-        if self.model.draws:
+        if self.model.task.generation.images:
             progress = HttpStepStream(http_request, _step_event)
             return ParsedRequest(http_request, [replace(requests[0], progress=progress)])
         asked = any(self._parameter(name, requests[0]) for name in DETAILED)
@@ -229,22 +230,22 @@ class Protocol(BaseProtocol):
             return SERVER_SENT_EVENTS.response(_error_event(outcome))
         if not isinstance(request.stream, TokenEventStream):
             return SERVER_SENT_EVENTS.response(event({"result": outcome}))
-        new_text = self._new_text(outcome[0][self.model.result_columns[0]], request)
+        new_text = self._new_text(outcome[0][self.model.task.wire.result_columns[0]], request)
         return SERVER_SENT_EVENTS.response(request.stream.last(new_text, outcome[0]))
 
     def response(self, parsed: ParsedRequest, results: Sequence[Any]) -> HttpResponse:
-        if self.model.result_files and (kind := self._file_type(parsed)):
+        if self.model.task.wire.result_files and (kind := self._file_type(parsed)):
             return self._file(parsed, results, kind)
         if parsed.http_request.header("accept"):
             content_type = preferred_type(parsed.http_request, default=JSON)
             if content_type != JSON:
-                columns = () if parsed.explains else self.model.result_columns
+                columns = () if parsed.explains else self.model.task.wire.result_columns
                 return format_results(results, content_type, columns)
         return HttpResponse(encode_json(self.response_body(parsed, results)))
 
     def _file_type(self, parsed: ParsedRequest) -> str:
         """Return the type of the file that is the response; empty for one of another kind."""
-        files, request = self.model.result_files, parsed.http_request
+        files, request = self.model.task.wire.result_files, parsed.http_request
         if files is None or parsed.explains or not request.takes_bytes:
             return ""
         if kind := preferred_file(request, files.content_types):
@@ -260,13 +261,15 @@ class Protocol(BaseProtocol):
             for result in results
             for item in (result if isinstance(result, list) else [result])
         ]
-        if self.model.result_files is None or len(items) != 1:
+        if self.model.task.wire.result_files is None or len(items) != 1:
             return self.error_response(parsed.http_request, _several_files(kind, len(items)))
-        return HttpResponse(self.model.result_files.convert(items[0], kind), content_type=kind)
+        return HttpResponse(
+            self.model.task.wire.result_files.convert(items[0], kind), content_type=kind
+        )
 
     def response_body(self, parsed: ParsedRequest, results: Sequence[Any]) -> Any:
         """Return the results, or that of a single text; for the hub's clients as the hub does."""
-        request, of_hub = parsed.requests[0], self.model.hub_result
+        request, of_hub = parsed.requests[0], self.model.task.wire.hub_result
         if not request.alone:
             return list(results)
         if of_hub and isinstance(request.inputs, str) and not parsed.http_request.explains:
@@ -284,7 +287,7 @@ class Protocol(BaseProtocol):
     ) -> Request:
         """Return a request whose text is streamed, with an event for each token if possible."""
         stream = TokenEventStream(
-            http_request, self.model.result_columns[0], has_details=has_details
+            http_request, self.model.task.wire.result_columns[0], has_details=has_details
         )
         parameters = {"logprobs": self._records_tokens(request), **request.parameters}
         return replace(request, parameters=parameters, stream=stream)
@@ -298,14 +301,17 @@ class Protocol(BaseProtocol):
 
     def _columns_beside(self, content: Mapping[str, Any]) -> Columns:
         """Return the columns of a file and a text that stand beside the inputs; usually none."""
-        several = (names for names in self.model.input_columns if len(names) > 1)
+        several = (names for names in self.model.task.wire.input_columns if len(names) > 1)
         found = (names for names in several if content.keys() >= set(names))
         return max(found, key=len, default=())
 
     def _check_stream(self, http_request: HttpRequest, request: Request) -> None:
-        if not (self.model.generates or self.model.draws) or http_request.explains:
+        if (
+            not (self.model.task.generation.texts or self.model.task.generation.images)
+            or http_request.explains
+        ):
             raise Unprocessable("Only generated texts and images are streamed; leave stream out.")
-        if self.model.draws and not request.alone:
+        if self.model.task.generation.images and not request.alone:
             raise Unprocessable("A stream has the images of one prompt; send one.")
         if not request.alone or self._parameter("num_return_sequences", request) not in (None, 1):
             raise Unprocessable("A stream has one text; send one prompt and request one sequence.")
@@ -319,7 +325,9 @@ class Protocol(BaseProtocol):
         """Return the part of a result's text after the prompt."""
         if isinstance(generated, list):
             return str(generated[-1]["content"])
-        after_prompt = self.model.continues_prompts and isinstance(request.inputs, str)
+        after_prompt = self.model.task.generation.continues_prompts and isinstance(
+            request.inputs, str
+        )
         whole = after_prompt and self._parameter("return_full_text", request)
         return str(generated[len(request.inputs) :] if whole else generated)
 

@@ -72,6 +72,6 @@ class Protocol(BaseProtocol):
         return {"error": str(error)}
 
     def _request(self, instance: Any, shared: Mapping[str, Any], explains: bool) -> Request:
-        columns = self.model.input_columns
+        columns = self.model.task.wire.input_columns
         inputs, own = read_item(instance, columns, "instance", explains=explains)
         return Request(inputs, {**shared, **own}, alone=False)

@@ -28,7 +28,7 @@ class Protocol(BaseProtocol):
 
     def __init__(self, model: ModelInfo) -> None:
         super().__init__(model)
-        self._legacy = model.legacy_response if model.settings.responses else None
+        self._legacy = model.task.wire.legacy_response if model.settings.responses else None
 
     def recognises(self, http_request: HttpRequest) -> bool:
         return True
@@ -39,10 +39,10 @@ class Protocol(BaseProtocol):
         if isinstance(content, (str, list, bytes)):
             return ParsedRequest(http_request, self.requests(content, parameters))
         if not isinstance(content, dict):
-            forms = forms_of(self.model.input_columns)
+            forms = forms_of(self.model.task.wire.input_columns)
             raise BadRequest(f"The body must be {forms}, and is {json_type(content)}.")
-        columns = self.model.input_columns
-        if self.model.generates and type(content.get("target")) is int:
+        columns = self.model.task.wire.input_columns
+        if self.model.task.generation.texts and type(content.get("target")) is int:
             # That example's bodies have the number of a class, which a generated text has not.
             content = {key: value for key, value in content.items() if key != "target"}
         inputs, own = read_item(content, columns, "body", explains=explains)

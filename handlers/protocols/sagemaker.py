@@ -69,7 +69,7 @@ class Protocol(BaseProtocol):
         for line in parsed.context:
             own = list(islice(remaining, len(line.items)))
             by_line.append(own if line.is_list else own[0])
-        columns = () if parsed.explains else self.model.result_columns
+        columns = () if parsed.explains else self.model.task.wire.result_columns
         return format_results(by_line, preferred_type(parsed.http_request, default), columns)
 
     def _checked(self, lines: Iterable[Line]) -> list[Line]:
@@ -134,10 +134,15 @@ class Protocol(BaseProtocol):
         return list(inputs) if inputs is not None and self.is_list(inputs) else None
 
     def _request(self, item: Any, explains: bool) -> Request:
-        return Request(*read_item(item, self.model.input_columns, "line", explains=explains))
+        return Request(
+            *read_item(item, self.model.task.wire.input_columns, "line", explains=explains)
+        )
 
     def _rows(self, text: str) -> Iterator[Request | RequestError]:
-        columns, max_characters = self.model.input_columns, self.model.limits.max_characters
+        columns, max_characters = (
+            self.model.task.wire.input_columns,
+            self.model.limits.max_characters,
+        )
         # A quote in a text is two in a table, and each text has a quote at both ends and a comma.
         rows = read_csv(text, max(map(len, columns)) * (2 * max_characters + 3))
         first = list(islice(rows, 1))

@@ -304,7 +304,7 @@ class Protocol(InferenceServer):
 
     def __init__(self, model: ModelInfo) -> None:
         super().__init__(model)
-        shared = {} if model.generates else self._paths
+        shared = {} if model.task.generation.texts else self._paths
         self._paths = {
             **shared,
             "embed": partial(self._parse_texts, UNIT_VECTORS, _listed),
@@ -361,7 +361,7 @@ class Protocol(InferenceServer):
         self._check_texts(inputs["sentences"], "sentences")
         given = read_parameters(content)
         parameters = _parameters(given, list(given))
-        if self.model.operation == "similarity":
+        if self.model.task.service == "similarity":
             return ParsedRequest(http_request, [Request(inputs, parameters)], _first)
         check_keys(parameters, COMPARED_SETTINGS, "parameters")
         texts = [inputs["source_sentence"], *inputs["sentences"]]
@@ -406,8 +406,8 @@ class Protocol(InferenceServer):
     def _info(self, parsed: ParsedRequest, results: Sequence[Any]) -> ServedInfo:
         info, labels = super()._info(parsed, results), self.model.labels
         info["served_model_name"] = self.model.name
-        if self.model.operation:
-            kind = MODEL_TYPES.get(self.model.operation, "embedding")
+        if self.model.task.service:
+            kind = MODEL_TYPES.get(self.model.task.service, "embedding")
             facts = {
                 "id2label": {str(number): label for number, label in enumerate(labels)},
                 "label2id": {label: number for number, label in enumerate(labels)},

@@ -345,7 +345,7 @@ class Protocol(InferenceServer):
 
     def __init__(self, model: ModelInfo) -> None:
         super().__init__(model)
-        shared = self._paths if model.generates else {}
+        shared = self._paths if model.task.generation.texts else {}
         self._paths = {
             **shared,
             "generate": self._parse_generate,
@@ -381,7 +381,7 @@ class Protocol(InferenceServer):
         if given.get("num_return_sequences", 1) != 1:
             raise Unprocessable("The response has one text; leave num_return_sequences out.")
         defaults: dict[str, Any] = {"return_full_text": False, "num_return_sequences": 1}
-        if self.model.is_encoder_decoder:
+        if self.model.task.generation.is_encoder_decoder:
             # Pipelines search with beams, which TGI does not have.
             defaults["num_beams"] = 1
         if "max_length" not in given:
@@ -394,7 +394,7 @@ class Protocol(InferenceServer):
     def _generated(self, _exchange: ParsedRequest, results: Sequence[Any]) -> GenerateResult:
         """Return the one text of a result, with the keys that TGI's details have in addition."""
         others = dict(results[0][0])
-        text: Any = {"generated_text": others.pop(self.model.result_columns[0]), **others}
+        text: Any = {"generated_text": others.pop(self.model.task.wire.result_columns[0]), **others}
         if "details" in text:
             text["details"] = {"prefill": [], "tokens": [], **text["details"]}
         result: GenerateResult = text

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from handlers.config.handler_section import HandlerSection
 from handlers.registry import TASKS
 
 if TYPE_CHECKING:
@@ -14,3 +16,16 @@ def get(mode: str) -> type[BaseTask[Any, Any]]:
     """Return the `Task` of a mode, by default that of `handlers/tasks/<mode>.py`."""
     task: type[BaseTask[Any, Any]] = TASKS.load(mode)
     return task
+
+
+def load(directory: Path, settings: HandlerSection) -> BaseTask[Any, Any]:
+    """Return the task of the checkpoint in a folder.
+
+    Raises:
+        ConfigError: the mode does not serve this checkpoint, or its files are wrong.
+    """
+    kind = get(settings.mode)
+    checkpoint = kind.checkpoint_class.read(directory, settings)
+    kind = kind.for_config(checkpoint.config)
+    checkpoint.check(kind.auto_class_for(checkpoint.config))
+    return kind(checkpoint, settings)

@@ -20,9 +20,10 @@ from handlers.batching.rows import Outputs
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.tasks.base import Label
-from handlers.tasks.bases.audio import SAMPLE_INPUTS, AudioTask
+from handlers.tasks.bases.audio import AUDIO_ROWS, SAMPLE_INPUTS, AudioTask
 from handlers.tasks.bases.labels import sigmoid, softmax
 from handlers.tasks.bases.media import MediaQuery
+from handlers.types.model_info import AUDIO_COLUMN, ModelOutputs, TaskDescription, Wire
 from handlers.types.parameters import ANY, Parameters, PipelineNames, in_lower_case
 
 Function = Literal["sigmoid", "softmax", "none"]
@@ -44,13 +45,18 @@ class Task(AudioTask):
     """Audio classification; answers as the audio-classification pipeline does."""
 
     auto_class = "AutoModelForAudioClassification"
-    outputs = ("logits",)
-    exports = True
+    description = TaskDescription(
+        Wire(
+            inputs=str,
+            results=list[Label],
+            example=SAMPLE_INPUTS,
+            input_columns=(AUDIO_COLUMN,),
+            result_columns=("label", "score"),
+        ),
+        outputs=ModelOutputs(("logits",)),
+        rows=AUDIO_ROWS,
+    )
     parameters = AudioClassificationParameters
-    inputs = str
-    results = list[Label]
-    sample: ClassVar[Mapping[str, Any]] = SAMPLE_INPUTS
-    result_columns = ("label", "score")
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)

@@ -32,10 +32,11 @@ from handlers.generation.parameters import Few, NotNegative, Positive, Probabili
 from handlers.media.audio import Samples
 from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, Deadline, before
-from handlers.tasks.bases.audio import SAMPLE_INPUTS, AudioTask
+from handlers.tasks.bases.audio import AUDIO_ROWS, SAMPLE_INPUTS, AudioTask
 from handlers.tasks.bases.media import MediaQuery
 from handlers.tasks.bases.speech import SpeechRow, Stride, recognizer_of
 from handlers.telemetry.meter import Meter
+from handlers.types.model_info import AUDIO_COLUMN, Exports, ModelOutputs, TaskDescription, Wire
 from handlers.types.parameters import ANY, Parameters, PipelineNames
 from handlers.types.request import Request
 
@@ -132,15 +133,20 @@ class Task(AudioTask):
     """Speech recognition; answers as the automatic-speech-recognition pipeline does."""
 
     auto_class = "AutoModelForCTC"
-    outputs = ("logits",)
-    exports = True
-    fastest_formats: ClassVar[Mapping[str, str]] = {"cpu": "openvino"}
+    description = TaskDescription(
+        Wire(
+            inputs=str,
+            results=SpeechText,
+            example=SAMPLE_INPUTS,
+            input_columns=(AUDIO_COLUMN,),
+            result_columns=("text",),
+        ),
+        outputs=ModelOutputs(("logits",)),
+        rows=AUDIO_ROWS,
+        exports=Exports(fastest_formats={"cpu": "openvino"}),
+        service="transcribe",
+    )
     parameters = SpeechRecognitionParameters
-    inputs = str
-    results = SpeechText
-    sample: ClassVar[Mapping[str, Any]] = SAMPLE_INPUTS
-    result_columns = ("text",)
-    operation = "transcribe"
     extractor_options: ClassVar[Mapping[str, Any]] = {"return_attention_mask": True}
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:

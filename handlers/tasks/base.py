@@ -5,15 +5,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
+import torch
 from transformers import PreTrainedConfig
 from typing_extensions import TypedDict
 
 from handlers.batching.batches import Batch, Padding
-from handlers.batching.rows import BaseRow, Outputs, RowKind, RowOutcome, require_outputs
+from handlers.batching.rows import BaseRow, Outputs, RowOutcome, require_outputs
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.graph_inputs import GraphInputs
+from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.pooling import PoolingHead
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
@@ -21,15 +24,7 @@ from handlers.errors import RequestError
 from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, Deadline
 from handlers.telemetry.meter import Meter
-from handlers.types.model_info import (
-    TEXT_COLUMN,
-    Columns,
-    HubResult,
-    LegacyResponse,
-    Limits,
-    ResultFiles,
-    Service,
-)
+from handlers.types.model_info import Limits, TaskDescription
 from handlers.types.parameters import Parameters
 from handlers.types.request import Request
 
@@ -53,80 +48,22 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
     theirs, such as :class:`handlers.tasks.bases.text.TextTask`.
 
     Attributes:
+        description: what the task can do; its instance may describe its own checkpoint.
         checkpoint_class: the kind of checkpoint that it reads.
         auto_class: name of the transformers auto class whose checkpoints it serves, where there is
             one for all of them; see :meth:`auto_class_for`.
-        outputs: names of the model outputs that `decode` reads; none where a model that generates
-            has no others to compare with its checkpoint.
-        optional_outputs: those of them that some models do not have.
-        per_token: those of them that have a value for each token.
-        numbers: those of them that are numbers, which have to agree in exports, and no logits.
-        parameters: the parameters of a request.
-        inputs: type of the inputs of one request, for its schema.
-        results: type of the result of one request, for its schema.
-        sample: the body of a request that every model of the mode answers.
-        input_columns: the columns that the inputs may have in a table, or the names of their
-            tensors; the first are the usual ones.
-        result_columns: the keys of a result that are columns in a table; none for one of JSON.
-        takes_pairs: whether a list of two texts is one request, a pair, and not two of them.
-        reads_media: whether inputs are files, such as images, which may be the body of a request.
-        draws: whether results are generated images, whose steps can be streamed.
-        result_files: the items of a result as files; None where they are no files.
-        hub_result: the result of one text for Hugging Face's own clients; None for the same.
-        legacy_response: the response of TorchServe's old example; None where it had no such mode.
         labels: names of the classes, by class number; empty where there are none.
-        row_kind: what its rows are.
-        packs: whether several rows may be packed into one where the model can run that.
-        exports: whether graphs of its models can be exported.
-        generates: whether results are generated texts, for which a format must generate.
-        fastest_formats: the fastest format by type of device, for `save_mode: auto`; the checkpoint
-            itself on all others.
-        one_forward: whether a row runs in one forward, so that its outputs can be compared with
-            those of the checkpoint in float32.
-        embeds: whether outputs are vectors, whose cosines are what has to agree in exports.
-        operation: what the mode does under the name that embedding servers or OpenAI have for it,
-            by which their protocols find it; None where they have no such thing.
-        smaller_results: what to send instead of a request with too many numbers in its results.
-        smaller_requests: what to send instead of a request that takes too long.
-        cost_unit: what is computed for a row, in the plural.
         explains: whether its results can be explained, where the mode has an explanation target.
         prompts: names of the checkpoint's prompts, which a request chooses by `prompt_name`.
-        is_encoder_decoder: whether an encoder reads the inputs and a decoder writes these texts.
     """
 
+    description: TaskDescription
     checkpoint_class: ClassVar[type[Checkpoint]] = Checkpoint
     auto_class: ClassVar[str]
-    outputs: tuple[str, ...]
-    optional_outputs: ClassVar[tuple[str, ...]] = ()
-    per_token: ClassVar[tuple[str, ...]] = ()
-    numbers: ClassVar[tuple[str, ...]] = ()
     parameters: ClassVar[type[Parameters]]
-    inputs: ClassVar[Any]
-    results: ClassVar[Any]
-    sample: ClassVar[Mapping[str, Any]]
-    input_columns: ClassVar[Sequence[Columns]] = (TEXT_COLUMN,)
-    result_columns: ClassVar[Sequence[str]] = ()
-    takes_pairs: ClassVar[bool] = False
-    reads_media: ClassVar[bool] = False
-    draws: ClassVar[bool] = False
-    result_files: ClassVar[ResultFiles | None] = None
-    hub_result: ClassVar[HubResult | None] = None
-    legacy_response: ClassVar[LegacyResponse | None] = None
     labels: Sequence[str] = ()
-    row_kind: ClassVar[RowKind] = "tokens"
-    packs: ClassVar[bool] = True
-    exports: ClassVar[bool] = True
-    generates: ClassVar[bool] = False
-    fastest_formats: ClassVar[Mapping[str, str]] = {}
-    one_forward: ClassVar[bool] = True
-    embeds: ClassVar[bool] = False
-    operation: ClassVar[Service | None] = None
-    smaller_results: ClassVar[str] = "fewer or shorter texts"
-    smaller_requests: ClassVar[str] = "fewer or shorter texts"
-    cost_unit: ClassVar[str] = "tokens"
     explains: bool = True
     prompts: Sequence[str] = ()
-    is_encoder_decoder: ClassVar[bool] = False
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         self.checkpoint = checkpoint
@@ -146,6 +83,23 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
     def auto_class_for(cls, config: PreTrainedConfig) -> str:
         """Return the name of the transformers auto class of a checkpoint with this config."""
         return cls.auto_class
+
+    def model_spec(self, directory: Path, config: ModelConfig, device: torch.device) -> ModelSpec:
+        """Return the specification of the model, which a format loads or exports."""
+        description = type(self).description
+        packs = description.rows.supports_packing and self.settings.BetterTransformer
+        return ModelSpec(
+            directory,
+            self.checkpoint,
+            self.auto_class_for(self.checkpoint.config),
+            description.outputs,
+            config,
+            device,
+            padding=self.padding if packs else None,
+            row_kind=description.rows.kind,
+            decision_scores=self.decision_scores,
+            reduction=self.reduction,
+        )
 
     @abstractmethod
     def parse(self, request: Request) -> QueryT:

@@ -7,7 +7,8 @@ The body may also be the bytes of the image file. Both have the size of the imag
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, NotRequired
 
 import numpy as np
@@ -20,6 +21,7 @@ from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.media.images import png_in_base64
 from handlers.tasks.bases.image import (
+    IMAGE_ROWS,
     SAMPLE_INPUTS,
     ImageRow,
     ImageTask,
@@ -28,6 +30,7 @@ from handlers.tasks.bases.image import (
 )
 from handlers.tasks.bases.media import MediaQuery
 from handlers.types.embeddings import as_list
+from handlers.types.model_info import IMAGE_COLUMN, ModelOutputs, TaskDescription, Wire
 from handlers.types.parameters import ANY, Parameters, PipelineNames
 
 
@@ -53,15 +56,20 @@ class Task(ImageTask):
     """Depth estimation; answers as the depth-estimation pipeline does."""
 
     auto_class = "AutoModelForDepthEstimation"
-    outputs = ("predicted_depth",)
-    numbers = ("predicted_depth",)
-    exports = True
+    description = TaskDescription(
+        Wire(
+            inputs=str,
+            results=Depth,
+            example=SAMPLE_INPUTS,
+            input_columns=(IMAGE_COLUMN,),
+            result_columns=("depth",),
+        ),
+        outputs=ModelOutputs(("predicted_depth",), numbers=("predicted_depth",)),
+        rows=replace(
+            IMAGE_ROWS, smaller_results="smaller images, or return_predicted_depth: false"
+        ),
+    )
     parameters = DepthEstimationParameters
-    inputs = str
-    results = Depth
-    sample: ClassVar[Mapping[str, Any]] = SAMPLE_INPUTS
-    smaller_results = "smaller images, or return_predicted_depth: false"
-    result_columns = ("depth",)
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)

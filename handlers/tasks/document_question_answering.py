@@ -42,6 +42,7 @@ from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, Deadline, before
 from handlers.tasks.base import BaseTask
 from handlers.tasks.bases.image import (
+    IMAGE_ROWS,
     PIXELS,
     SAMPLE_INPUTS,
     ImageQuestionTask,
@@ -60,6 +61,7 @@ from handlers.tasks.question_answering import (
     truncate_question,
 )
 from handlers.telemetry.meter import Meter
+from handlers.types.model_info import Exports, ModelOutputs, Rows, TaskDescription, Wire
 from handlers.types.parameters import ANY, PipelineNames
 from handlers.types.request import Request
 from handlers.types.text_checks import check_text, json_type, parse_json
@@ -151,28 +153,31 @@ class Task(TextTask[DocumentQuery, DocumentRow]):
 
     needs_offsets = True
     auto_class = "AutoModelForDocumentQuestionAnswering"
-    outputs = ("start_logits", "end_logits")
-    per_token = ("start_logits", "end_logits")
-    parameters = DocumentParameters
-    inputs = DocumentInput
-    results = list[DocumentAnswer]
-    sample: ClassVar[Mapping[str, Any]] = {
-        "inputs": {
-            "image": SAMPLE_INPUTS["inputs"],
-            "question": "Who sings?",
-            "word_boxes": [["Nina", [100, 100, 180, 140]], ["sings", [200, 100, 290, 140]]],
-        }
-    }
-    input_columns = (
-        ("question", "word_boxes"),
-        ("image", "question", "word_boxes"),
-        ("image", "question"),
+    description = TaskDescription(
+        Wire(
+            inputs=DocumentInput,
+            results=list[DocumentAnswer],
+            example={
+                "inputs": {
+                    "image": SAMPLE_INPUTS["inputs"],
+                    "question": "Who sings?",
+                    "word_boxes": [["Nina", [100, 100, 180, 140]], ["sings", [200, 100, 290, 140]]],
+                }
+            },
+            input_columns=(
+                ("question", "word_boxes"),
+                ("image", "question", "word_boxes"),
+                ("image", "question"),
+            ),
+            result_columns=("answer", "score"),
+        ),
+        outputs=ModelOutputs(
+            ("start_logits", "end_logits"), per_token=("start_logits", "end_logits")
+        ),
+        rows=Rows(supports_packing=False, smaller_requests="fewer or shorter pages"),
+        exports=Exports(supported=False),
     )
-    result_columns = ("answer", "score")
-    reads_media = True
-    packs = False
-    exports = False
-    smaller_requests = "fewer or shorter pages"
+    parameters = DocumentParameters
 
     @classmethod
     def for_config(cls, config: PreTrainedConfig) -> type[BaseTask[Any, Any]]:
@@ -335,7 +340,6 @@ class DonutTask(ImageQuestionTask):
     """Questions about documents, for Donut."""
 
     auto_class = "AutoModelForImageTextToText"
-    outputs: tuple[str, ...] = ()
     explains = False
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
@@ -388,11 +392,18 @@ class DocumentImageTask(DonutTask):
     """Questions about images of pages, for Donut."""
 
     parameters = DocumentParameters
-    inputs = DocumentInput
-    results = list[DocumentAnswer]
-    sample = Task.sample
-    input_columns = (("image", "question"), ("image", "question", "word_boxes"))
-    result_columns = ("answer", "score")
+    description = TaskDescription(
+        Wire(
+            inputs=DocumentInput,
+            results=list[DocumentAnswer],
+            example=Task.description.wire.example,
+            input_columns=(("image", "question"), ("image", "question", "word_boxes")),
+            result_columns=("answer", "score"),
+        ),
+        outputs=ModelOutputs(()),
+        rows=IMAGE_ROWS,
+        exports=Exports(supported=False),
+    )
 
     def read_inputs(self, inputs: Any) -> tuple[Any, Any]:
         question, file, _ = read_inputs(inputs)

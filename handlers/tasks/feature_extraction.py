@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -17,6 +17,7 @@ from handlers.checkpoints.architecture import base_class_for
 from handlers.errors import RequestError
 from handlers.tasks.bases.text import TextTask, TruncationParameters
 from handlers.types.embeddings import as_list
+from handlers.types.model_info import ModelOutputs, TaskDescription, Wire
 from handlers.types.parameters import ANY, PipelineNames
 from handlers.types.request import Request
 from handlers.types.text_checks import check_text
@@ -45,14 +46,16 @@ class Task(TextTask[FeatureQuery, Window]):
     """Hidden states; answers as the feature-extraction pipeline does."""
 
     auto_class = "AutoModel"
-    outputs = (OUTPUT,)
-    per_token = (OUTPUT,)
-    embeds = True
-    operation = "embed_all"
+    description = TaskDescription(
+        Wire(
+            inputs=str,
+            results=list[list[list[float]]],
+            example={"inputs": "A fine film with a great cast."},
+        ),
+        outputs=ModelOutputs((OUTPUT,), per_token=(OUTPUT,), are_vectors=True),
+        service="embed_all",
+    )
     parameters = FeatureParameters
-    inputs = str
-    results = list[list[list[float]]]
-    sample: ClassVar[Mapping[str, Any]] = {"inputs": "A fine film with a great cast."}
 
     @classmethod
     def auto_class_for(cls, config: PreTrainedConfig) -> str:

@@ -9,7 +9,7 @@ A text with several masks has such a list for each, in which the other masks sta
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -32,6 +32,7 @@ from handlers.errors import (
 )
 from handlers.tasks.bases.labels import softmax
 from handlers.tasks.bases.text import TextTask
+from handlers.types.model_info import ModelOutputs, TaskDescription, Wire
 from handlers.types.parameters import ANY, Parameters, PipelineNames
 from handlers.types.request import Request
 from handlers.types.text_checks import check_text
@@ -80,15 +81,18 @@ class Task(TextTask[FillMaskQuery, Window]):
     """Masked language modelling; answers as the fill-mask pipeline does."""
 
     auto_class = "AutoModelForMaskedLM"
-    outputs = ("logits",)
-    per_token = ("logits",)
+    description = TaskDescription(
+        Wire(
+            inputs=str,
+            results=list[FilledToken] | list[list[FilledToken]],
+            example={"inputs": "Ada lived in [MASK]."},
+            result_columns=("token_str", "score"),
+        ),
+        outputs=ModelOutputs(("logits",), per_token=("logits",)),
+    )
     # The logits of all tokens leave the accelerator.
     accelerator_batch_tokens = 1024
     parameters = FillMaskParameters
-    inputs = str
-    results = list[FilledToken] | list[list[FilledToken]]
-    sample: ClassVar[Mapping[str, Any]] = {"inputs": "Ada lived in [MASK]."}
-    result_columns = ("token_str", "score")
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)

@@ -8,7 +8,7 @@ The body may also be the bytes of the image file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -19,9 +19,10 @@ from handlers.batching.rows import Outputs
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.tasks.base import Label
-from handlers.tasks.bases.image import SAMPLE_INPUTS, ImageRow, ImageTask
+from handlers.tasks.bases.image import IMAGE_ROWS, SAMPLE_INPUTS, ImageRow, ImageTask
 from handlers.tasks.bases.labels import sigmoid, softmax
 from handlers.tasks.bases.media import MediaQuery
+from handlers.types.model_info import IMAGE_COLUMN, Exports, ModelOutputs, TaskDescription, Wire
 from handlers.types.parameters import ANY, Parameters, PipelineNames, in_lower_case
 
 Function = Literal["sigmoid", "softmax", "none"]
@@ -45,14 +46,19 @@ class Task(ImageTask):
     """Image classification; answers as the image-classification pipeline does."""
 
     auto_class = "AutoModelForImageClassification"
-    outputs = ("logits",)
+    description = TaskDescription(
+        Wire(
+            inputs=str,
+            results=list[Label],
+            example=SAMPLE_INPUTS,
+            input_columns=(IMAGE_COLUMN,),
+            result_columns=("label", "score"),
+        ),
+        outputs=ModelOutputs(("logits",)),
+        rows=IMAGE_ROWS,
+        exports=Exports(fastest_formats={"cpu": "openvino"}),
+    )
     parameters = ImageClassificationParameters
-    inputs = str
-    results = list[Label]
-    sample: ClassVar[Mapping[str, Any]] = SAMPLE_INPUTS
-    exports = True
-    fastest_formats: ClassVar[Mapping[str, str]] = {"cpu": "openvino"}
-    result_columns = ("label", "score")
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)

@@ -8,14 +8,16 @@ The body may also be the bytes of the image file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from handlers.batching.rows import Outputs
 from handlers.errors import Unprocessable
-from handlers.tasks.bases.image import SAMPLE_INPUTS, ImageRow, ImageTask
+from handlers.tasks.bases.image import IMAGE_ROWS, SAMPLE_INPUTS, ImageRow, ImageTask
 from handlers.tasks.bases.media import MediaQuery
 from handlers.types.embeddings import as_list
+from handlers.types.model_info import IMAGE_COLUMN, Exports, ModelOutputs, TaskDescription, Wire
 from handlers.types.parameters import ANY, Parameters, PipelineNames
 
 
@@ -34,16 +36,20 @@ class Task(ImageTask):
     """Hidden states of images; answers as the image-feature-extraction pipeline does."""
 
     auto_class = "AutoModel"
-    outputs = ("last_hidden_state", "pooler_output")
-    optional_outputs = ("pooler_output",)
-    embeds = True
+    description = TaskDescription(
+        Wire(
+            inputs=str,
+            results=list[Any],
+            example=SAMPLE_INPUTS,
+            input_columns=(IMAGE_COLUMN,),
+        ),
+        outputs=ModelOutputs(
+            ("last_hidden_state", "pooler_output"), optional=("pooler_output",), are_vectors=True
+        ),
+        rows=replace(IMAGE_ROWS, smaller_results="fewer images, or pool: true"),
+        exports=Exports(fastest_formats={"cpu": "openvino"}),
+    )
     parameters = ImageFeatureParameters
-    inputs = str
-    results = list[Any]
-    sample: ClassVar[Mapping[str, Any]] = SAMPLE_INPUTS
-    exports = True
-    fastest_formats: ClassVar[Mapping[str, str]] = {"cpu": "openvino"}
-    smaller_results = "fewer images, or pool: true"
 
     def result_numbers(self, query: MediaQuery, rows: Sequence[ImageRow]) -> int:
         size = int(getattr(self.checkpoint.config, "hidden_size", 0))

@@ -8,7 +8,7 @@ white where the segment is. Segments of semantic segmentation have no score.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -29,6 +29,7 @@ from handlers.config.quoting import enumerate_names
 from handlers.errors import RequestTooLarge, Unprocessable, WrongCheckpoint
 from handlers.media.images import png_in_base64
 from handlers.tasks.bases.image import (
+    IMAGE_ROWS,
     PIXELS,
     SAMPLE,
     SAMPLE_INPUTS,
@@ -38,6 +39,7 @@ from handlers.tasks.bases.image import (
 )
 from handlers.tasks.bases.labels import sigmoid, softmax
 from handlers.tasks.bases.media import MediaQuery
+from handlers.types.model_info import IMAGE_COLUMN, ModelOutputs, TaskDescription, Wire
 from handlers.types.parameters import ANY, Parameters, PipelineNames
 from handlers.types.request import Request
 
@@ -84,17 +86,30 @@ class Task(ImageTask):
 
     auto_class = "AutoModelForSemanticSegmentation"
     # Each family has some of them.
-    outputs = optional_outputs = (
-        "logits",
-        "pred_masks",
-        "class_queries_logits",
-        "masks_queries_logits",
+    description = TaskDescription(
+        Wire(
+            inputs=str,
+            results=list[Segment],
+            example=SAMPLE_INPUTS,
+            input_columns=(IMAGE_COLUMN,),
+        ),
+        outputs=ModelOutputs(
+            (
+                "logits",
+                "pred_masks",
+                "class_queries_logits",
+                "masks_queries_logits",
+            ),
+            optional=(
+                "logits",
+                "pred_masks",
+                "class_queries_logits",
+                "masks_queries_logits",
+            ),
+        ),
+        rows=IMAGE_ROWS,
     )
-    exports = True
     parameters = ImageSegmentationParameters
-    inputs = str
-    results = list[Segment]
-    sample: ClassVar[Mapping[str, Any]] = SAMPLE_INPUTS
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, NotRequired
+from typing import Annotated, Any, NotRequired
 
 import numpy as np
 import torch
@@ -50,7 +50,15 @@ from handlers.model import Model
 from handlers.tasks import text_generation
 from handlers.tasks.bases.media import FILE_CHARACTERS, MediaReader
 from handlers.tasks.text_generation import Generated, PromptQuery
-from handlers.types.model_info import TEXT_COLUMN
+from handlers.types.model_info import (
+    TEXT_COLUMN,
+    Exports,
+    Generation,
+    ModelOutputs,
+    Rows,
+    TaskDescription,
+    Wire,
+)
 from handlers.types.request import Request, TokenIds
 from handlers.types.text_checks import check_text
 
@@ -86,17 +94,22 @@ class Task(text_generation.Task):
 
     auto_class = "AutoModelForImageTextToText"
     parameters = ImageTextParameters
-    inputs = str | Annotated[list[ImageMessage], Field(min_length=1)] | ImageTextInput
-    results = list[Generated]
-    sample: ClassVar[Mapping[str, Any]] = {
-        "inputs": "What is it?",
-        "parameters": {"max_new_tokens": 8},
-    }
-    input_columns = (TEXT_COLUMN, ("image", "text"))
-    legacy_response = None
-    fastest_formats: ClassVar[Mapping[str, str]] = {}
-    reads_media = True
-    exports = False
+    description = TaskDescription(
+        Wire(
+            inputs=str | Annotated[list[ImageMessage], Field(min_length=1)] | ImageTextInput,
+            results=list[Generated],
+            example={
+                "inputs": "What is it?",
+                "parameters": {"max_new_tokens": 8},
+            },
+            input_columns=(TEXT_COLUMN, ("image", "text")),
+            result_columns=("generated_text",),
+        ),
+        outputs=ModelOutputs(("logits",), per_token=("logits",)),
+        rows=Rows(supports_packing=False),
+        exports=Exports(supported=False),
+        generation=Generation(texts=True),
+    )
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
@@ -141,7 +154,9 @@ class Task(text_generation.Task):
         found: list[Outputs] = []
         for row in rows:
             outputs = model.forward({**pad([row], self.padding), **join_media([row])})
-            found += without_padding(outputs, [row], self.padding.side, self.per_token)
+            found += without_padding(
+                outputs, [row], self.padding.side, self.description.outputs.per_token
+            )
         return found
 
     @property

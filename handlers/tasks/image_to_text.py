@@ -8,7 +8,7 @@ The body may also be the bytes of the image file.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NotRequired
 
@@ -32,10 +32,11 @@ from handlers.generation.parameters import (
 from handlers.generation.stopping import GenerationState
 from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, Deadline
-from handlers.tasks.bases.image import SAMPLE_INPUTS, ImageRow, ImageTask
+from handlers.tasks.bases.image import IMAGE_ROWS, SAMPLE_INPUTS, ImageRow, ImageTask
 from handlers.tasks.bases.media import MediaQuery
 from handlers.tasks.text_generation import Details, details
 from handlers.telemetry.meter import Meter
+from handlers.types.model_info import IMAGE_COLUMN, Exports, ModelOutputs, TaskDescription, Wire
 from handlers.types.parameters import ANY, PipelineNames
 from handlers.types.request import Request
 
@@ -95,13 +96,19 @@ class Task(ImageTask):
     """Texts about images; answers as the image-to-text pipeline of transformers 4 does."""
 
     auto_class = "AutoModelForImageTextToText"
-    outputs = ("logits",)
+    description = TaskDescription(
+        Wire(
+            inputs=str,
+            results=list[Caption],
+            example=SAMPLE_INPUTS,
+            input_columns=(IMAGE_COLUMN,),
+            result_columns=("generated_text",),
+        ),
+        outputs=ModelOutputs(("logits",)),
+        rows=IMAGE_ROWS,
+        exports=Exports(supported=False, one_forward=False),
+    )
     parameters = ImageToTextParameters
-    inputs = str
-    results = list[Caption]
-    sample: ClassVar[Mapping[str, Any]] = SAMPLE_INPUTS
-    result_columns = ("generated_text",)
-    one_forward = False
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +37,7 @@ from handlers.tasks.sentence_ranking import (
     read_texts,
 )
 from handlers.types.embeddings import as_list
-from handlers.types.model_info import TEXT_COLUMN
+from handlers.types.model_info import TEXT_COLUMN, ModelOutputs, Rows, TaskDescription, Wire
 from handlers.types.request import Request
 from handlers.types.text_checks import check_text, json_type
 
@@ -79,18 +79,20 @@ class Task(TextTask[LateInteractionQuery, Row]):
     """Vectors of tokens, and rankings by them."""
 
     auto_class = "AutoModel"
-    outputs = (OUTPUT,)
-    per_token = (OUTPUT,)
-    embeds = True
-    packs = False  # the mask tokens of a query are not attended to
-    operation = "rerank"
+    description = TaskDescription(
+        Wire(
+            inputs=QueryTexts | str,
+            results=list[RankedText] | list[list[float]],
+            example={
+                "inputs": {"query": "Who sings?", "texts": ["Nina sings in the bar.", "It rains."]}
+            },
+            input_columns=(TEXT_COLUMN, *(("query", name) for name in LISTS)),
+        ),
+        outputs=ModelOutputs((OUTPUT,), per_token=(OUTPUT,), are_vectors=True),
+        rows=Rows(supports_packing=False),
+        service="rerank",
+    )
     parameters = LateInteractionParameters
-    inputs = QueryTexts | str
-    results = list[RankedText] | list[list[float]]
-    sample: ClassVar[Mapping[str, Any]] = {
-        "inputs": {"query": "Who sings?", "texts": ["Nina sings in the bar.", "It rains."]}
-    }
-    input_columns = (TEXT_COLUMN, *(("query", name) for name in LISTS))
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)

@@ -41,6 +41,7 @@ from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, Deadline, before
 from handlers.process.ranks import agree
 from handlers.tasks.bases.image import (
+    IMAGE_ROWS,
     PIXELS,
     SAMPLE_INPUTS,
     ImageRow,
@@ -49,6 +50,7 @@ from handlers.tasks.bases.image import (
 )
 from handlers.tasks.bases.media import MediaQuery
 from handlers.telemetry.meter import Meter
+from handlers.types.model_info import IMAGE_COLUMN, Exports, ModelOutputs, TaskDescription, Wire
 from handlers.types.parameters import ANY, Parameters, PipelineNames
 
 Array = npt.NDArray[Any]
@@ -163,15 +165,21 @@ class Task(ImageTask):
     """Mask generation; answers as the mask-generation pipeline does."""
 
     auto_class = "AutoModelForMaskGeneration"
-    outputs = ("iou_scores", "pred_masks")
+    description = TaskDescription(
+        Wire(
+            inputs=str,
+            results=GeneratedMasks,
+            example={
+                **SAMPLE_INPUTS,
+                "parameters": {"points_per_crop": 2},
+            },
+            input_columns=(IMAGE_COLUMN,),
+        ),
+        outputs=ModelOutputs(("iou_scores", "pred_masks")),
+        rows=IMAGE_ROWS,
+        exports=Exports(supported=False, one_forward=False),
+    )
     parameters = MaskGenerationParameters
-    inputs = str
-    results = GeneratedMasks
-    sample: ClassVar[Mapping[str, Any]] = {
-        **SAMPLE_INPUTS,
-        "parameters": {"points_per_crop": 2},
-    }
-    one_forward = False
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         if checkpoint.config.model_type != "sam":

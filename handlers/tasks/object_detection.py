@@ -8,7 +8,7 @@ The body may also be the bytes of the image file. Boxes are in pixels of the ima
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -21,6 +21,7 @@ from handlers.batching.rows import Outputs
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.tasks.bases.image import (
+    IMAGE_ROWS,
     SAMPLE_INPUTS,
     ImageRow,
     ImageTask,
@@ -28,6 +29,7 @@ from handlers.tasks.bases.image import (
     require_post_processing,
 )
 from handlers.tasks.bases.media import MediaQuery
+from handlers.types.model_info import IMAGE_COLUMN, ModelOutputs, TaskDescription, Wire
 from handlers.types.parameters import ANY, Parameters, PipelineNames
 
 
@@ -80,13 +82,17 @@ class Task(ImageTask):
     """Object detection; answers as the object-detection pipeline does."""
 
     auto_class = "AutoModelForObjectDetection"
-    outputs = ("logits", "pred_boxes")
-    numbers = ("pred_boxes",)
-    exports = True
+    description = TaskDescription(
+        Wire(
+            inputs=str,
+            results=list[DetectedObject],
+            example=SAMPLE_INPUTS,
+            input_columns=(IMAGE_COLUMN,),
+        ),
+        outputs=ModelOutputs(("logits", "pred_boxes"), numbers=("pred_boxes",)),
+        rows=IMAGE_ROWS,
+    )
     parameters = ObjectDetectionParameters
-    inputs = str
-    results = list[DetectedObject]
-    sample: ClassVar[Mapping[str, Any]] = SAMPLE_INPUTS
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)

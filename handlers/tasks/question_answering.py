@@ -9,7 +9,7 @@ question-answering pipeline of transformers 4, whose parameters these are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -26,7 +26,7 @@ from handlers.batching.tokenization import Window, split_windows, tokenize, wind
 from handlers.errors import BadRequest, RequestError, TextTooLong, attempt
 from handlers.tasks.bases.labels import softmax
 from handlers.tasks.bases.text import TextTask
-from handlers.types.model_info import LegacyResponse
+from handlers.types.model_info import LegacyResponse, ModelOutputs, TaskDescription, Wire
 from handlers.types.parameters import ANY, Parameters, PipelineNames
 from handlers.types.request import Request
 from handlers.types.text_checks import check_text, json_type
@@ -103,17 +103,20 @@ class Task(TextTask[QuestionQuery, Window]):
 
     needs_offsets = True
     auto_class = "AutoModelForQuestionAnswering"
-    outputs = ("start_logits", "end_logits")
-    per_token = ("start_logits", "end_logits")
+    description = TaskDescription(
+        Wire(
+            inputs=QuestionInput,
+            results=AnswerSpan | list[AnswerSpan],
+            example={"inputs": {"question": "Who sings?", "context": "Nina sings in the bar."}},
+            input_columns=(("question", "context"),),
+            result_columns=("answer", "score"),
+            legacy_response=LegacyResponse({"top_k": 1}, _legacy_response),
+        ),
+        outputs=ModelOutputs(
+            ("start_logits", "end_logits"), per_token=("start_logits", "end_logits")
+        ),
+    )
     parameters = AnswerParameters
-    inputs = QuestionInput
-    results = AnswerSpan | list[AnswerSpan]
-    sample: ClassVar[Mapping[str, Any]] = {
-        "inputs": {"question": "Who sings?", "context": "Nina sings in the bar."}
-    }
-    input_columns = (("question", "context"),)
-    result_columns = ("answer", "score")
-    legacy_response = LegacyResponse({"top_k": 1}, _legacy_response)
 
     @classmethod
     def example_inputs(cls, text: str) -> QuestionInput:

@@ -8,16 +8,18 @@ The engine also takes token ids, special ones included, which wire formats of em
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from pydantic import PositiveInt
 
 from handlers.batching.rows import Outputs, Row
+from handlers.checkpoints.sentence_transformers import OUTPUT
 from handlers.errors import BadRequest, RequestError
 from handlers.tasks.bases.embedding import EmbeddedText, EmbeddingTask, PromptParameters
 from handlers.types.embeddings import Precision, as_list, in_base64, quantized
+from handlers.types.model_info import Exports, ModelOutputs, TaskDescription, Wire
 from handlers.types.parameters import ANY, Parameters, PipelineNames
 from handlers.types.request import Request, TokenIds
 
@@ -59,10 +61,16 @@ class Task(EmbeddingTask[EmbeddingQuery]):
     """Embeddings of texts; answers as sentence-transformers does."""
 
     parameters: ClassVar[type[Parameters]] = EmbeddingParameters
-    operation = "embed"
-    inputs = str
-    results = list[float] | str
-    sample: ClassVar[Mapping[str, Any]] = {"inputs": "A fine film with a great cast."}
+    description = TaskDescription(
+        Wire(
+            inputs=str,
+            results=list[float] | str,
+            example={"inputs": "A fine film with a great cast."},
+        ),
+        outputs=ModelOutputs((OUTPUT,), are_vectors=True),
+        exports=Exports(fastest_formats={"cpu": "openvino"}),
+        service="embed",
+    )
 
     def parse(self, request: Request) -> EmbeddingQuery:
         parameters: EmbeddingParameters = self.read_parameters(request.parameters)

@@ -31,6 +31,7 @@ from handlers.errors import BadRequest, Unprocessable, WrongCheckpoint
 from handlers.tasks.base import BaseTask, Label
 from handlers.tasks.bases.labels import sigmoid, softmax
 from handlers.tasks.bases.text_pairs import PairTask
+from handlers.types.model_info import ModelOutputs, TaskDescription, Wire
 from handlers.types.parameters import ANY, Parameters, PipelineNames
 from handlers.types.request import Request
 from handlers.types.text_checks import check_list, check_text, json_type
@@ -129,16 +130,18 @@ class Task(PairTask[RankingQuery]):
 
     truncated_side = 1
     auto_class = "AutoModelForSequenceClassification"
-    outputs = ("logits",)
+    description = TaskDescription(
+        Wire(
+            inputs=Pair | QueryTexts | Annotated[list[str], Field(min_length=2, max_length=2)],
+            results=list[RankedText] | PairScore | PairScores,
+            example={"inputs": {"text": "Who sings?", "text_pair": "Nina sings in the bar."}},
+            input_columns=(("text", "text_pair"), *(("query", name) for name in LISTS)),
+            takes_pairs=True,
+        ),
+        outputs=ModelOutputs(("logits",)),
+        service="rerank",
+    )
     parameters = PairParameters
-    inputs = Pair | QueryTexts | Annotated[list[str], Field(min_length=2, max_length=2)]
-    results = list[RankedText] | PairScore | PairScores
-    sample: ClassVar[Mapping[str, Any]] = {
-        "inputs": {"text": "Who sings?", "text_pair": "Nina sings in the bar."}
-    }
-    input_columns = (("text", "text_pair"), *(("query", name) for name in LISTS))
-    takes_pairs = True
-    operation = "rerank"
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)

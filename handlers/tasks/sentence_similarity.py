@@ -8,7 +8,7 @@ The vectors are those of `sentence_embedding`, and each sentence is a row of the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar
@@ -18,11 +18,12 @@ from typing_extensions import TypedDict
 
 from handlers.batching.rows import Outputs, Row
 from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.checkpoints.sentence_transformers import SIMILARITIES
+from handlers.checkpoints.sentence_transformers import OUTPUT, SIMILARITIES
 from handlers.config.handler_section import HandlerSection
 from handlers.config.quoting import quote
 from handlers.errors import BadRequest, RequestError
 from handlers.tasks.bases.embedding import EmbeddedText, EmbeddingTask, PromptParameters
+from handlers.types.model_info import Exports, ModelOutputs, TaskDescription, Wire
 from handlers.types.parameters import ANY, Parameters, PipelineNames
 from handlers.types.request import Request
 from handlers.types.text_checks import check_list, json_type
@@ -57,13 +58,17 @@ class Task(EmbeddingTask[SimilarityQuery]):
     """Similarities of sentences, by the function that the checkpoint names."""
 
     parameters: ClassVar[type[Parameters]] = SimilarityParameters
-    inputs = SourceSentences
-    results = list[float]
-    sample: ClassVar[Mapping[str, Any]] = {
-        "inputs": {SOURCE: "Nina sings in the bar.", OTHERS: "She sang in a pub."}
-    }
-    input_columns = (KEYS,)
-    operation = "similarity"
+    description = TaskDescription(
+        Wire(
+            inputs=SourceSentences,
+            results=list[float],
+            example={"inputs": {SOURCE: "Nina sings in the bar.", OTHERS: "She sang in a pub."}},
+            input_columns=(KEYS,),
+        ),
+        outputs=ModelOutputs((OUTPUT,), are_vectors=True),
+        exports=Exports(fastest_formats={"cpu": "openvino"}),
+        service="similarity",
+    )
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)

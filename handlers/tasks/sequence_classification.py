@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, NotRequired
@@ -26,7 +26,14 @@ from handlers.errors import BadRequest, RequestError
 from handlers.tasks.base import Label
 from handlers.tasks.bases.labels import sigmoid, softmax
 from handlers.tasks.bases.text import TextTask
-from handlers.types.model_info import TEXT_COLUMN, HubResult, LegacyResponse
+from handlers.types.model_info import (
+    TEXT_COLUMN,
+    HubResult,
+    LegacyResponse,
+    ModelOutputs,
+    TaskDescription,
+    Wire,
+)
 from handlers.types.parameters import ANY, TRUNCATED, Parameters, PipelineNames, in_lower_case
 from handlers.types.request import Request
 from handlers.types.text_checks import check_text, json_type
@@ -84,16 +91,20 @@ class Task(TextTask[ClassificationQuery, Window]):
     """Sequence classification; answers as the text-classification pipeline does."""
 
     auto_class = "AutoModelForSequenceClassification"
-    outputs = ("logits",)
+    description = TaskDescription(
+        Wire(
+            inputs=str | TextPair,
+            results=Label | list[Label],
+            example={"inputs": "A fine film with a great cast."},
+            input_columns=(TEXT_COLUMN, ("text", "text_pair")),
+            result_columns=("label", "score"),
+            hub_result=HubResult(re.compile("hf_hub/|@huggingface/inference/"), _in_a_list),
+            legacy_response=LegacyResponse({"top_k": 1}, _legacy_response),
+        ),
+        outputs=ModelOutputs(("logits",)),
+        service="predict",
+    )
     parameters = ClassificationParameters
-    inputs = str | TextPair
-    results = Label | list[Label]
-    sample: ClassVar[Mapping[str, Any]] = {"inputs": "A fine film with a great cast."}
-    input_columns = (TEXT_COLUMN, ("text", "text_pair"))
-    result_columns = ("label", "score")
-    hub_result = HubResult(re.compile("hf_hub/|@huggingface/inference/"), _in_a_list)
-    operation = "predict"
-    legacy_response = LegacyResponse({"top_k": 1}, _legacy_response)
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)

@@ -7,9 +7,9 @@ Weights are those of sentence-transformers' SparseEncoder.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from pydantic import AliasChoices, Field, PositiveInt
@@ -23,6 +23,7 @@ from handlers.checkpoints.sentence_transformers import SpladeConfig, SpladePooli
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import RequestError
 from handlers.tasks.bases.text import TextTask, TruncationParameters
+from handlers.types.model_info import ModelOutputs, TaskDescription, Wire
 from handlers.types.parameters import ANY, PipelineNames
 from handlers.types.request import Request
 from handlers.types.text_checks import check_text
@@ -63,13 +64,16 @@ class Task(TextTask[SparseQuery, Window]):
     """Sparse embeddings of a masked language model."""
 
     auto_class = "AutoModelForMaskedLM"
-    operation = "embed_sparse"
-    outputs = (OUTPUT,)
+    description = TaskDescription(
+        Wire(
+            inputs=str,
+            results=list[SparseWeight],
+            example={"inputs": "Ada sings in the old bar."},
+        ),
+        outputs=ModelOutputs((OUTPUT,), are_vectors=True),
+        service="embed_sparse",
+    )
     parameters = SparseParameters
-    inputs = str
-    results = list[SparseWeight]
-    sample: ClassVar[Mapping[str, Any]] = {"inputs": "Ada sings in the old bar."}
-    embeds = True
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)

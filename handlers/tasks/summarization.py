@@ -6,13 +6,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, NotRequired
+from typing import NotRequired
 
 from typing_extensions import TypedDict
 
 from handlers.tasks.text2text_generation import TextToTextTask
 from handlers.tasks.text_generation import Details
+from handlers.types.model_info import Generation, ModelOutputs, Rows, TaskDescription, Wire
 
 
 class Summary(TypedDict):
@@ -26,9 +26,19 @@ class Task(TextToTextTask):
     """Summaries; answers as the summarization pipeline of transformers 4 does."""
 
     pipeline = "summarization"
-    results = Summary | list[Summary]
-    sample: ClassVar[Mapping[str, Any]] = {
-        "inputs": "Nina sings in the old bar near the river. Her brother Tom lives in New York.",
-        "parameters": {"max_new_tokens": 8},
-    }
-    result_columns = ("summary_text",)
+    description = TaskDescription(
+        Wire(
+            inputs=str,
+            results=Summary | list[Summary],
+            example={
+                "inputs": (
+                    "Nina sings in the old bar near the river. Her brother Tom lives in New York."
+                ),
+                "parameters": {"max_new_tokens": 8},
+            },
+            result_columns=("summary_text",),
+        ),
+        outputs=ModelOutputs(("logits",), per_token=("logits",)),
+        rows=Rows(supports_packing=False),
+        generation=Generation(texts=True, is_encoder_decoder=True),
+    )

@@ -40,6 +40,7 @@ from handlers.process.deadline import NO_DEADLINE, Deadline
 from handlers.process.packages import require_package
 from handlers.tasks.bases.text import RowT, TextTask
 from handlers.telemetry.meter import Meter
+from handlers.types.model_info import Exports, ModelOutputs, Rows, TaskDescription, Wire
 from handlers.types.parameters import ANY, Parameters, PipelineNames
 from handlers.types.request import Request
 from handlers.types.text_checks import check_list, check_text, json_type, parse_json
@@ -140,27 +141,32 @@ class Task(TextTask[TableQuery, QuestionRow]):
 
     needs_offsets = True
     auto_class = "AutoModelForTableQuestionAnswering"
-    outputs: tuple[str, ...] = ("logits", "logits_aggregation")
-    per_token = ("logits",)
+    description = TaskDescription(
+        Wire(
+            inputs=TableInput,
+            results=TableAnswer | list[TableAnswer],
+            example={
+                "inputs": {
+                    "table": {"Name": ["Ada", "Tom"], "City": ["Paris", "London"]},
+                    "query": "Where does Ada live?",
+                }
+            },
+            input_columns=tuple(("table", name) for name in QUESTIONS),
+        ),
+        outputs=ModelOutputs(("logits", "logits_aggregation"), per_token=("logits",)),
+        rows=Rows(supports_packing=False),
+        exports=Exports(supported=False),
+    )
     parameters = TableParameters
-    inputs = TableInput
-    results = TableAnswer | list[TableAnswer]
-    sample: ClassVar[Mapping[str, Any]] = {
-        "inputs": {
-            "table": {"Name": ["Ada", "Tom"], "City": ["Paris", "London"]},
-            "query": "Where does Ada live?",
-        }
-    }
-    input_columns = tuple(("table", name) for name in QUESTIONS)
-    packs = False
-    exports = False
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
         self._table_tokenizer = table_tokenizer(checkpoint.directory, settings)
         config = checkpoint.config
         if config.num_aggregation_labels == 0:
-            self.outputs = ("logits",)
+            self.description = replace(
+                self.description, outputs=ModelOutputs(("logits",), per_token=("logits",))
+            )
         self._aggregators = config.num_aggregation_labels and config.aggregation_labels
 
     @classmethod

@@ -28,6 +28,7 @@ from handlers.generation.parameters import (
 )
 from handlers.generation.stopping import GenerationState
 from handlers.tasks.text_generation import Details, GenerationTask, details
+from handlers.types.model_info import Generation, ModelOutputs, Rows, TaskDescription, Wire
 from handlers.types.parameters import ANY, PipelineNames
 from handlers.types.request import Request, TextStream
 from handlers.types.text_checks import check_text
@@ -126,9 +127,7 @@ class TextToTextTask(GenerationTask[TextQuery]):
 
     auto_class = "AutoModelForSeq2SeqLM"
     layout = ENCODER_DECODER
-    is_encoder_decoder = True
     parameters = TextToTextParameters
-    inputs = str
     pipeline: ClassVar[str]
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
@@ -245,7 +244,10 @@ class TextToTextTask(GenerationTask[TextQuery]):
         written = text.text
         if query.parameters.clean_up_tokenization_spaces:
             written = self.tokenizer.clean_up_tokenization(written)
-        return {self.result_columns[0]: written, **details(row, text, query.parameters)}
+        return {
+            self.description.wire.result_columns[0]: written,
+            **details(row, text, query.parameters),
+        }
 
     @property
     def _start_token(self) -> int:
@@ -265,12 +267,20 @@ class Task(TextToTextTask):
     """Any text for a text; answers as the text2text-generation pipeline of transformers 4 does."""
 
     pipeline = "text2text-generation"
-    results = GeneratedText | list[GeneratedText]
-    sample: ClassVar[Mapping[str, Any]] = {
-        "inputs": "Who sings in the bar? Nina sings in the bar near the river.",
-        "parameters": {"max_new_tokens": 8},
-    }
-    result_columns = ("generated_text",)
+    description = TaskDescription(
+        Wire(
+            inputs=str,
+            results=GeneratedText | list[GeneratedText],
+            example={
+                "inputs": "Who sings in the bar? Nina sings in the bar near the river.",
+                "parameters": {"max_new_tokens": 8},
+            },
+            result_columns=("generated_text",),
+        ),
+        outputs=ModelOutputs(("logits",), per_token=("logits",)),
+        rows=Rows(supports_packing=False),
+        generation=Generation(texts=True, is_encoder_decoder=True),
+    )
 
 
 def _is_cut(parameters: TextToTextParameters) -> bool | None:

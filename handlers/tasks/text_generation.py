@@ -53,7 +53,15 @@ from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, Deadline
 from handlers.tasks.bases.text import TextTask
 from handlers.telemetry.meter import Meter
-from handlers.types.model_info import LegacyResponse
+from handlers.types.model_info import (
+    Exports,
+    Generation,
+    LegacyResponse,
+    ModelOutputs,
+    Rows,
+    TaskDescription,
+    Wire,
+)
 from handlers.types.request import Request, TextStream, TextToken, TokenIds
 from handlers.types.text_checks import check_text
 
@@ -88,11 +96,7 @@ class GenerationTask(TextTask[QueryT, Prompt]):
     """
 
     layout: ClassVar[PromptLayout]
-    outputs = ("logits",)
-    per_token = ("logits",)
     default_batch_tokens = 8192
-    packs = False
-    generates = True
     new_tokens = 3
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
@@ -142,7 +146,7 @@ class GenerationTask(TextTask[QueryT, Prompt]):
             rows,
             padding=replace(self.padding, side="right"),
             budget=min(self.budget, COMPARED_TOKENS),
-            per_token=self.outputs,
+            per_token=self.description.outputs.names,
             meter=Meter(),
         )
         return require_outputs(outcomes)
@@ -241,17 +245,22 @@ class Task(GenerationTask[PromptQuery]):
     auto_class = "AutoModelForCausalLM"
     layout = DECODER_ONLY
     parameters = GenerationParameters
-    inputs = str | Annotated[list[Message], Field(min_length=1)]
-    results = list[Generated]
-    sample: ClassVar[Mapping[str, Any]] = {
-        "inputs": "Once upon a time",
-        "parameters": {"max_new_tokens": 8},
-    }
-    result_columns = ("generated_text",)
-    legacy_response: ClassVar[LegacyResponse | None] = LegacyResponse(
-        {"return_full_text": True}, _legacy_response
+    description = TaskDescription(
+        Wire(
+            inputs=str | Annotated[list[Message], Field(min_length=1)],
+            results=list[Generated],
+            example={
+                "inputs": "Once upon a time",
+                "parameters": {"max_new_tokens": 8},
+            },
+            result_columns=("generated_text",),
+            legacy_response=LegacyResponse({"return_full_text": True}, _legacy_response),
+        ),
+        outputs=ModelOutputs(("logits",), per_token=("logits",)),
+        rows=Rows(supports_packing=False),
+        exports=Exports(fastest_formats={"cpu": "openvino"}),
+        generation=Generation(texts=True),
     )
-    fastest_formats: ClassVar[Mapping[str, str]] = {"cpu": "openvino"}
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)

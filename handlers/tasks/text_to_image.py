@@ -43,7 +43,16 @@ from handlers.process.deadline import NO_DEADLINE, Deadline
 from handlers.process.ranks import agree
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter
-from handlers.types.model_info import Limits, ResultFiles
+from handlers.types.model_info import (
+    Exports,
+    Generation,
+    Limits,
+    ModelOutputs,
+    ResultFiles,
+    Rows,
+    TaskDescription,
+    Wire,
+)
 from handlers.types.parameters import ANY, Parameters, PipelineNames
 from handlers.types.request import Request, StepStream
 from handlers.types.text_checks import check_text
@@ -189,24 +198,30 @@ class Task(BaseTask[ImagePrompt, ImageCallRow]):
     checkpoint_class = DiffusionCheckpoint
     checkpoint: DiffusionCheckpoint
     auto_class = "AutoPipelineForText2Image"
-    outputs = ("image",)
-    parameters = TextToImageParameters
-    inputs = str
-    results = list[GeneratedImage]
-    sample: ClassVar[Mapping[str, Any]] = {
-        "inputs": "a red circle",
-        "parameters": {"num_inference_steps": 20, "seed": 1},
-    }
-    result_columns = ("image", "seed")
-    packs = False
-    exports = False
-    one_forward = False
-    draws = True
-    result_files = ResultFiles(
-        tuple(IMAGE_TYPES), lambda image, kind: convert_png(image["image"], kind)
+    description = TaskDescription(
+        Wire(
+            inputs=str,
+            results=list[GeneratedImage],
+            example={
+                "inputs": "a red circle",
+                "parameters": {"num_inference_steps": 20, "seed": 1},
+            },
+            result_columns=("image", "seed"),
+            result_files=ResultFiles(
+                tuple(IMAGE_TYPES), lambda image, kind: convert_png(image["image"], kind)
+            ),
+        ),
+        outputs=ModelOutputs(("image",)),
+        rows=Rows(
+            supports_packing=False,
+            cost_unit="pixels",
+            smaller_requests="fewer or smaller images, or fewer num_inference_steps",
+            smaller_results="fewer or smaller images, or fewer num_inference_steps",
+        ),
+        exports=Exports(supported=False, one_forward=False),
+        generation=Generation(images=True),
     )
-    smaller_results = smaller_requests = "fewer or smaller images, or fewer num_inference_steps"
-    cost_unit = "pixels"
+    parameters = TextToImageParameters
 
     def __init__(self, checkpoint: DiffusionCheckpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)

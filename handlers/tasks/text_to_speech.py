@@ -45,7 +45,15 @@ from handlers.process.packages import require_package
 from handlers.process.ranks import agree
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.meter import Meter
-from handlers.types.model_info import Limits, ResultFiles
+from handlers.types.model_info import (
+    Exports,
+    Limits,
+    ModelOutputs,
+    ResultFiles,
+    Rows,
+    TaskDescription,
+    Wire,
+)
 from handlers.types.parameters import ANY, Parameters, PipelineNames
 from handlers.types.request import Request
 from handlers.types.text_checks import check_text
@@ -151,26 +159,29 @@ class Task(BaseTask[SpeechQuery, SpeechRow]):
     checkpoint_class = VitsCheckpoint
     checkpoint: VitsCheckpoint
     auto_class = "AutoModelForTextToWaveform"
-    outputs = ("waveform",)
-    parameters = TextToSpeechParameters
-    inputs = str
-    results = Speech
-    sample: ClassVar[Mapping[str, Any]] = {
-        "inputs": "a red fox sings",
-        "parameters": {"seed": 1},
-    }
-    result_columns = ("audio", "sampling_rate", "seed")
-    operation = "speak"
-    packs = False
-    exports = False
-    # Durations are random numbers, so that two dtypes have waveforms of different lengths.
-    one_forward = False
-    result_files = ResultFiles(
-        tuple(AUDIO_TYPES),
-        lambda speech, kind: convert_wav(speech["audio"], kind),
-        re.compile("hf_hub/|@huggingface/inference/"),
-        "audio/flac",
+    description = TaskDescription(
+        Wire(
+            inputs=str,
+            results=Speech,
+            example={
+                "inputs": "a red fox sings",
+                "parameters": {"seed": 1},
+            },
+            result_columns=("audio", "sampling_rate", "seed"),
+            result_files=ResultFiles(
+                tuple(AUDIO_TYPES),
+                lambda speech, kind: convert_wav(speech["audio"], kind),
+                re.compile("hf_hub/|@huggingface/inference/"),
+                "audio/flac",
+            ),
+        ),
+        outputs=ModelOutputs(("waveform",)),
+        rows=Rows(supports_packing=False),
+        exports=Exports(supported=False, one_forward=False),
+        service="speak",
     )
+    parameters = TextToSpeechParameters
+    # Durations are random numbers, so that two dtypes have waveforms of different lengths.
 
     def __init__(self, checkpoint: VitsCheckpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)

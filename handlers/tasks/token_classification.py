@@ -9,7 +9,7 @@ tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, pairwise
@@ -28,7 +28,7 @@ from handlers.config.handler_section import HandlerSection
 from handlers.errors import RequestError, attempt
 from handlers.tasks.bases.labels import softmax
 from handlers.tasks.bases.text import TextTask
-from handlers.types.model_info import LegacyResponse
+from handlers.types.model_info import LegacyResponse, ModelOutputs, TaskDescription, Wire
 from handlers.types.parameters import ANY, TRUNCATED, Parameters, PipelineNames, in_lower_case
 from handlers.types.request import Request
 from handlers.types.text_checks import check_text
@@ -112,21 +112,24 @@ class Task(TextTask[TokenQuery, Window]):
 
     needs_offsets = True
     auto_class = "AutoModelForTokenClassification"
-    outputs = ("logits",)
-    per_token = ("logits",)
-    parameters = TokenParameters
-    inputs = str
-    results = list[LabelledToken | Entity]
-    sample: ClassVar[Mapping[str, Any]] = {"inputs": "Ada Lovelace lived in London."}
-    legacy_response = LegacyResponse(
-        {
-            "aggregation_strategy": "none",
-            "ignore_labels": [],
-            "special_tokens": True,
-            "stride": None,
-        },
-        _legacy_response,
+    description = TaskDescription(
+        Wire(
+            inputs=str,
+            results=list[LabelledToken | Entity],
+            example={"inputs": "Ada Lovelace lived in London."},
+            legacy_response=LegacyResponse(
+                {
+                    "aggregation_strategy": "none",
+                    "ignore_labels": [],
+                    "special_tokens": True,
+                    "stride": None,
+                },
+                _legacy_response,
+            ),
+        ),
+        outputs=ModelOutputs(("logits",), per_token=("logits",)),
     )
+    parameters = TokenParameters
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)

@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, NotRequired
+from typing import Annotated, Any, NotRequired
 
 from pydantic import Field
 from transformers import PreTrainedTokenizerBase
@@ -30,6 +30,7 @@ from handlers.tasks.text2text_generation import (
     TextToTextTask,
 )
 from handlers.tasks.text_generation import Details
+from handlers.types.model_info import Generation, ModelOutputs, Rows, TaskDescription, Wire
 from handlers.types.request import Request
 
 PAIR = re.compile("translation_(.+)_to_(.+)")
@@ -63,12 +64,20 @@ class Task(TextToTextTask):
 
     pipeline = "translation"
     parameters = TranslationParameters
-    results = Translation | list[Translation]
-    sample: ClassVar[Mapping[str, Any]] = {
-        "inputs": "Nina sings in the old bar near the river.",
-        "parameters": {"max_new_tokens": 8},
-    }
-    result_columns = ("translation_text",)
+    description = TaskDescription(
+        Wire(
+            inputs=str,
+            results=Translation | list[Translation],
+            example={
+                "inputs": "Nina sings in the old bar near the river.",
+                "parameters": {"max_new_tokens": 8},
+            },
+            result_columns=("translation_text",),
+        ),
+        outputs=ModelOutputs(("logits",), per_token=("logits",)),
+        rows=Rows(supports_packing=False),
+        generation=Generation(texts=True, is_encoder_decoder=True),
+    )
 
     def parse(self, request: Request) -> TextQuery:
         query = super().parse(request)

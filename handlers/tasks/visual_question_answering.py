@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any, ClassVar, NotRequired
 
 import numpy as np
@@ -27,6 +28,9 @@ from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, Deadline, before
 from handlers.process.ranks import seeded
 from handlers.tasks.bases.image import (
+    IMAGE_ROWS,
+    SAMPLE_QUESTION,
+    ImageQuestionInput,
     ImageQuestionTask,
     ImageRow,
     answer_settings,
@@ -36,6 +40,7 @@ from handlers.tasks.bases.image import (
 from handlers.tasks.bases.labels import sigmoid
 from handlers.tasks.bases.media import MediaQuery
 from handlers.telemetry.meter import Meter
+from handlers.types.model_info import Exports, ModelOutputs, TaskDescription, Wire
 from handlers.types.parameters import ANY, TRUNCATED, Parameters, PipelineNames
 
 # Questions of a few tokens more or less share a forward.
@@ -64,10 +69,19 @@ class Task(ImageQuestionTask):
     """Visual question answering; answers as the pipeline of transformers 4 does."""
 
     auto_class = "AutoModelForVisualQuestionAnswering"
-    outputs: tuple[str, ...] = ("logits",)
+    description = TaskDescription(
+        Wire(
+            inputs=ImageQuestionInput,
+            results=list[VisualAnswer],
+            example=SAMPLE_QUESTION,
+            input_columns=(("image", "question"),),
+            result_columns=("answer", "score"),
+        ),
+        outputs=ModelOutputs(("logits",)),
+        rows=IMAGE_ROWS,
+        exports=Exports(supported=False),
+    )
     parameters = VisualQuestionParameters
-    results = list[VisualAnswer]
-    result_columns = ("answer", "score")
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
@@ -75,7 +89,7 @@ class Task(ImageQuestionTask):
         self.explains = not self.writes_answers
         self.labels = () if self.writes_answers else checkpoint.labels
         if self.writes_answers:
-            self.outputs = ()
+            self.description = replace(self.description, outputs=ModelOutputs(()))
             # Others, such as token types, are no inputs of these models.
             self.tokenizer.model_input_names = ["input_ids", "attention_mask"]
         positions = getattr(checkpoint.config.get_text_config(), "max_position_embeddings", None)

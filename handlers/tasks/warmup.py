@@ -155,7 +155,10 @@ def warm_up(
         recorded: what the trials have found in a load with the same key; by default they run.
     """
     run = partial(_run, task, model, task.warmup_batches(config, model))
-    packs, compiles = config.handler.BetterTransformer and task.packs, config.pt2.compile.enable
+    packs, compiles = (
+        config.handler.BetterTransformer and task.description.rows.supports_packing,
+        config.pt2.compile.enable,
+    )
     if compiles:
         task.set_batching(model)
     if compiles and compile_model(run, model, config.pt2.compile):
@@ -190,5 +193,5 @@ def _run(task: BaseTask[Any, Any], model: Model, batches: list[list[Any]]) -> No
 
 
 def _sample_rows(task: BaseTask[Any, Any]) -> Sequence[Any]:
-    (rows,) = task.encode([task.parse(Request(**task.sample))])
+    (rows,) = task.encode([task.parse(Request(**task.description.wire.example))])
     return [] if isinstance(rows, RequestError) else rows

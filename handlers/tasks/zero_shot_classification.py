@@ -11,7 +11,7 @@ of a batch run together.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NotRequired
 
@@ -36,7 +36,7 @@ from handlers.tasks.bases.labels import (
     with_input_labels,
 )
 from handlers.tasks.bases.text_pairs import PairTask
-from handlers.types.model_info import HubResult
+from handlers.types.model_info import HubResult, ModelOutputs, TaskDescription, Wire
 from handlers.types.parameters import ANY, TRUNCATED, PipelineNames
 from handlers.types.request import Request
 from handlers.types.text_checks import check_text
@@ -110,16 +110,20 @@ class Task(PairTask[ZeroShotQuery]):
 
     truncated_side = 0
     auto_class = "AutoModelForSequenceClassification"
-    outputs = ("logits",)
+    description = TaskDescription(
+        Wire(
+            inputs=str | TextWithLabels | SequencesWithLabels,
+            results=LabelScores,
+            example={
+                "inputs": {"text": "The music is lovely.", "candidate_labels": "music, weather"}
+            },
+            input_columns=(("text", "candidate_labels"),),
+            hub_result=HubResult(re.compile("hf_hub/[1-9]"), _label_by_label),
+        ),
+        outputs=ModelOutputs(("logits",)),
+    )
     parameters = ZeroShotParameters
-    inputs = str | TextWithLabels | SequencesWithLabels
-    results = LabelScores
-    sample: ClassVar[Mapping[str, Any]] = {
-        "inputs": {"text": "The music is lovely.", "candidate_labels": "music, weather"}
-    }
-    input_columns = (("text", "candidate_labels"),)
     # Versions below 1 of the hub's client read the result of the pipeline.
-    hub_result = HubResult(re.compile("hf_hub/[1-9]"), _label_by_label)
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)

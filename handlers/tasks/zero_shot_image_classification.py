@@ -31,7 +31,7 @@ from handlers.media.remote import RemoteFile
 from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, Deadline, before
 from handlers.tasks.base import Label
-from handlers.tasks.bases.image import SAMPLE_INPUTS, ImageRow, ImageTask
+from handlers.tasks.bases.image import IMAGE_ROWS, SAMPLE_INPUTS, ImageRow, ImageTask
 from handlers.tasks.bases.labels import (
     CandidateLabelParameters,
     Template,
@@ -44,7 +44,7 @@ from handlers.tasks.bases.labels import (
 )
 from handlers.tasks.bases.media import MediaQuery
 from handlers.telemetry.meter import Meter
-from handlers.types.model_info import IMAGE_COLUMN
+from handlers.types.model_info import IMAGE_COLUMN, ModelOutputs, TaskDescription, Wire
 from handlers.types.parameters import ANY, PipelineNames
 from handlers.types.request import Request
 
@@ -109,16 +109,18 @@ class Task(ImageTask):
     """
 
     auto_class = "AutoModelForZeroShotImageClassification"
-    outputs = (LOGITS,)
-    exports = True
+    description = TaskDescription(
+        Wire(
+            inputs=str | ImageWithLabels,
+            results=list[Label],
+            example={"inputs": {"image": SAMPLE_INPUTS["inputs"], "candidate_labels": "red, blue"}},
+            input_columns=(("image", "candidate_labels"), IMAGE_COLUMN),
+            result_columns=("label", "score"),
+        ),
+        outputs=ModelOutputs((LOGITS,)),
+        rows=IMAGE_ROWS,
+    )
     parameters = ZeroShotImageParameters
-    inputs = str | ImageWithLabels
-    results = list[Label]
-    sample: ClassVar[Mapping[str, Any]] = {
-        "inputs": {"image": SAMPLE_INPUTS["inputs"], "candidate_labels": "red, blue"}
-    }
-    input_columns = (("image", "candidate_labels"), IMAGE_COLUMN)
-    result_columns = ("label", "score")
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from handlers.config.handler_section import HandlerSection
 
@@ -23,9 +23,9 @@ Service = Literal[
     "transcribe",
     "speak",
 ]
-# What a model does: the operation of its mode, and whether it has a tokenizer, generates texts,
+# What a model does: the service of its mode, and whether it has a tokenizer, generates texts,
 # continues prompts and chats, or generates images.
-Ability = Service | Literal["tokenizes", "generates", "continues_prompts", "draws"]
+Ability = Service | Literal["tokenizes", "generates", "continues_prompts", "generates_images"]
 # The column of inputs that are one text.
 TEXT_COLUMN: Columns = ("text",)
 # The column of inputs that are one image.
@@ -140,6 +140,151 @@ class LegacyResponse:
 
 
 @dataclass(frozen=True)
+class Wire:
+    """What requests and results of a task look like.
+
+    Attributes:
+        inputs: the type of the inputs of one request, for its schema.
+        results: the type of the result of one request, for its schema.
+        example: the body of a request that every model of the mode answers.
+        input_columns: the columns that the inputs may have in a table, or the names of their
+            tensors; the first are the usual ones.
+        result_columns: the keys of a result that are columns in a table; none for one of JSON. The
+            first is the key of a generated text.
+        takes_pairs: whether a list of two texts is one request, a pair, and not two requests.
+        result_files: the items of a result as files; None where they are no files.
+        hub_result: the result of one text for Hugging Face's own clients, where the hub returns
+            another one than the pipeline.
+        legacy_response: the response of TorchServe's old example; None where it had no such mode.
+    """
+
+    inputs: Any
+    results: Any
+    example: Mapping[str, Any]
+    input_columns: Sequence[Columns] = (TEXT_COLUMN,)
+    result_columns: Sequence[str] = ()
+    takes_pairs: bool = False
+    result_files: ResultFiles | None = None
+    hub_result: HubResult | None = None
+    legacy_response: LegacyResponse | None = None
+
+    @cached_property
+    def reads_media(self) -> bool:
+        """Whether inputs are files, such as images, which may be the body of a request."""
+        names = {name for columns in self.input_columns for name in columns}
+        return not names.isdisjoint((*IMAGE_COLUMN, *AUDIO_COLUMN))
+
+
+@dataclass(frozen=True)
+class ModelOutputs:
+    """The outputs of a model that its task reads.
+
+    Attributes:
+        names: their names; none where a model that generates has none to compare with its
+            checkpoint.
+        optional: the outputs that some models do not have.
+        per_token: the outputs that have a value for each token.
+        numbers: the outputs whose numbers have to agree in exports, because they are no logits.
+        are_vectors: whether they are vectors, whose cosines have to agree in exports.
+    """
+
+    names: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+    per_token: tuple[str, ...] = ()
+    numbers: tuple[str, ...] = ()
+    are_vectors: bool = False
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The names of the outputs that every model has."""
+        return tuple(name for name in self.names if name not in self.optional)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What the rows of a task are, and how they share a forward.
+
+    Attributes:
+        kind: rows of tokens are padded or packed; arrays of equal shapes are stacked.
+        supports_packing: whether several rows may be packed into one where the model can run that.
+        cost_unit: what is computed for a row, in the plural.
+        smaller_requests: what to send instead of a request that takes too long.
+        smaller_results: what to send instead of a request with too many numbers in its results.
+    """
+
+    kind: Literal["tokens", "arrays"] = "tokens"
+    supports_packing: bool = True
+    cost_unit: str = "tokens"
+    smaller_requests: str = "fewer or shorter texts"
+    smaller_results: str = "fewer or shorter texts"
+
+
+@dataclass(frozen=True)
+class Exports:
+    """What exports of the models of a task are.
+
+    Attributes:
+        supported: whether graphs of the models can be exported.
+        one_forward: whether a row runs in one forward, so that its outputs can be compared with the
+            outputs of the checkpoint in float32.
+        fastest_formats: the fastest format by type of device, for `save_mode: auto`; the checkpoint
+            itself on all others.
+    """
+
+    supported: bool = True
+    one_forward: bool = True
+    fastest_formats: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What the models of a task generate.
+
+    Attributes:
+        texts: whether results are generated texts, which can be streamed. A format must generate.
+        is_encoder_decoder: whether an encoder reads the inputs and a decoder writes these texts.
+        images: whether results are generated images, whose steps can be streamed.
+    """
+
+    texts: bool = False
+    is_encoder_decoder: bool = False
+    images: bool = False
+
+    @property
+    def continues_prompts(self) -> bool:
+        """Whether the texts continue prompts and chats."""
+        return self.texts and not self.is_encoder_decoder
+
+
+@dataclass(frozen=True)
+class TaskDescription:
+    """What a task can do, declared once: models, exports, protocols and documents read it.
+
+    Attributes:
+        service: what the mode does under the name that embedding servers or OpenAI have for it, by
+            which their protocols find it; None where they have no such thing.
+    """
+
+    wire: Wire
+    outputs: ModelOutputs
+    rows: Rows = Rows()
+    exports: Exports = Exports()
+    generation: Generation = Generation()
+    service: Service | None = None
+
+    @cached_property
+    def abilities(self) -> set[Ability]:
+        """What the models do."""
+        has: dict[Ability | None, bool] = {
+            "generates": self.generation.texts,
+            "continues_prompts": self.generation.continues_prompts,
+            "generates_images": self.generation.images,
+            self.service: True,
+        }
+        return {name for name in has if name and has[name]}
+
+
+@dataclass(frozen=True)
 class ModelInfo:
     """A served model: the public part is for clients, the other for wire formats.
 
@@ -156,27 +301,11 @@ class ModelInfo:
         parameters: JSON schemas of the parameters by name, with this model's defaults.
         explanation: JSON schemas of the additional parameters of `/explanations`; empty where the
             model is not explained.
-        sample: the body of a request that it answers.
+        task: what its task can do.
         adapters: names of the LoRA adapters that a request can choose.
         settings: the YAML's `handler:` section.
         architecture: the checkpoint's model class.
-        input_columns: the names that the columns of a table's row may have, or the tensors of its
-            inputs; the first are the usual ones.
-        result_columns: the keys of a result that are columns in a table; none for one of JSON.
-        generates: whether results are generated texts, which can be streamed. The first of
-            `result_columns` is the key of a text.
-        is_encoder_decoder: whether they are texts of a decoder that an encoder reads the inputs
-            for, and continue no prompt or chat.
-        generates: whether results are generated texts, which can be streamed.
-        operation: what it does under an embedding server's name; None where such servers lack it.
         prompts: names of the checkpoint's prompts, one of which a request can put before its text.
-        takes_pairs: whether a list of two texts is one request, a pair, and not two of them.
-        reads_media: whether inputs are files, such as images, which may be the body of a request.
-        draws: whether results are generated images, whose steps can be streamed.
-        result_files: the items of a result as files; None where they are no files.
-        hub_result: the result of one text for Hugging Face's own clients, where the hub returns
-            another one than the pipeline; else None.
-        legacy_response: the response of TorchServe's old example; None where it had no such mode.
         legacy_explanation_keys: the keys of that example's explanations.
         agreement: how often it agrees with its checkpoint in float32, measured when it was packed;
             None where that was not measured.
@@ -196,65 +325,20 @@ class ModelInfo:
     results: Schema
     parameters: Schema
     explanation: Schema
-    sample: Mapping[str, Any]
+    task: TaskDescription
     settings: HandlerSection = field(repr=False)
     architecture: str = ""
     adapters: Sequence[str] = ()
-    input_columns: Sequence[Columns] = (TEXT_COLUMN,)
-    result_columns: Sequence[str] = ()
-    generates: bool = False
-    is_encoder_decoder: bool = False
-    operation: Service | None = None
     prompts: Sequence[str] = ()
-    takes_pairs: bool = False
-    reads_media: bool = False
-    draws: bool = False
-    result_files: ResultFiles | None = None
-    hub_result: HubResult | None = None
-    legacy_response: LegacyResponse | None = None
     legacy_explanation_keys: Sequence[str] = ()
     agreement: Mapping[str, Any] | None = None
     generation: GenerationInfo | None = None
     explanation_views: Callable[[Any], Any] | None = None
 
-    @property
-    def continues_prompts(self) -> bool:
-        """Whether it continues prompts and chats."""
-        return self.generates and not self.is_encoder_decoder
-
-    @cached_property
-    def abilities(self) -> set[Ability]:
-        """What it does."""
-        return abilities_of(self)
-
     def as_json(self) -> dict[str, Any]:
         """Return the public part, ready for JSON."""
-        facts = {name: getattr(self, name) for name in PUBLIC}
+        own = vars(self) | {"sample": self.task.wire.example}
+        facts = {name: own[name] for name in PUBLIC}
         settings = {name: getattr(self.settings, name) for name in PUBLIC_SETTINGS}
         generation = asdict(self.generation) if self.generation else None
         return {**facts, **settings, "limits": asdict(self.limits), "generation": generation}
-
-
-class HasAbilities(Protocol):
-    """A model, or the task of a mode, that says what it does."""
-
-    @property
-    def operation(self) -> Service | None: ...
-    @property
-    def generates(self) -> bool: ...
-    @property
-    def is_encoder_decoder(self) -> bool: ...
-    @property
-    def draws(self) -> bool: ...
-
-
-def abilities_of(model: HasAbilities) -> set[Ability]:
-    """Return what a model, or those of a task, does."""
-    abilities: dict[Ability, bool] = {
-        "generates": model.generates,
-        "continues_prompts": model.generates and not model.is_encoder_decoder,
-        "draws": model.draws,
-    }
-    return {name for name, has in abilities.items() if has} | (
-        {model.operation} if model.operation else set()
-    )

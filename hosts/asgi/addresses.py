@@ -57,7 +57,7 @@ ADDRESSES = (
     Address("/v1/responses", Api.OPENAI, "continues_prompts", {"input": "Hello"}),
     Address("/v1/embeddings", Api.OPENAI, "embed", {"input": _TEXT}),
     Address("/embeddings", Api.OPENAI, "embed", {"input": _TEXT}),
-    Address("/v1/images/generations", Api.OPENAI, "draws", {"prompt": "A fox"}),
+    Address("/v1/images/generations", Api.OPENAI, "generates_images", {"prompt": "A fox"}),
     Address("/v1/audio/transcriptions", Api.OPENAI, "transcribe", _AUDIO),
     Address("/v1/audio/translations", Api.OPENAI, "transcribe", _AUDIO),
     Address("/v1/audio/speech", Api.OPENAI, "speak", {"input": _TEXT, "voice": "default"}),
@@ -101,7 +101,7 @@ ABILITIES: Mapping[str, tuple[str, ...]] = {
     "summarization": ("generates",),
     "text2text_generation": ("generates",),
     "text_generation": ("continues_prompts", "generates"),
-    "text_to_image": ("draws",),
+    "text_to_image": ("generates_images",),
     "text_to_speech": ("speak",),
     "translation": ("generates",),
 }

@@ -16,7 +16,7 @@ Examples = dict[str, Any]
 
 def predictions(mode: str) -> Examples:
     """Return bodies of the Hugging Face protocol and of the old example."""
-    sample = tasks.get(mode).sample
+    sample = tasks.get(mode).description.wire.example
     inputs, given = sample["inputs"], sample.get("parameters", {})
     found = {
         "one": dict(sample),
@@ -25,10 +25,10 @@ def predictions(mode: str) -> Examples:
         "old": _old(mode, inputs),
     }
     task = tasks.get(mode)
-    if not task.generates:
+    if not task.description.generation.texts:
         return found
     # Pipelines of encoder-decoders search with beams, which have no most likely tokens.
-    one_beam = {"num_beams": 1} if task.is_encoder_decoder else {}
+    one_beam = {"num_beams": 1} if task.description.generation.is_encoder_decoder else {}
     details = {"details": True, "top_n_tokens": 2, **one_beam}
     detailed = {**sample, "parameters": {**given, **details}}
     streams = {
@@ -39,7 +39,7 @@ def predictions(mode: str) -> Examples:
 
 def explanations(mode: str) -> Examples:
     """Return bodies of explanations."""
-    inputs, target = tasks.get(mode).sample["inputs"], targets.get(mode)
+    inputs, target = tasks.get(mode).description.wire.example["inputs"], targets.get(mode)
     if target is None:
         return {}
     quick = target.example_parameters
@@ -53,8 +53,8 @@ def explanations(mode: str) -> Examples:
 
 def instances(mode: str) -> Examples:
     """Return bodies of KServe's V1."""
-    inputs = tasks.get(mode).sample["inputs"]
-    short = tasks.get(mode).sample.get("parameters", {})
+    inputs = tasks.get(mode).description.wire.example["inputs"]
+    short = tasks.get(mode).description.wire.example.get("parameters", {})
     return {
         "plain": {"instances": [inputs, inputs], "parameters": short},
         "objects": {"instances": [{"inputs": inputs, "parameters": short}, _old(mode, inputs)]},
@@ -63,19 +63,19 @@ def instances(mode: str) -> Examples:
 
 def texts(mode: str) -> Examples:
     """Return a text alone, for a mode whose sample is one."""
-    inputs = tasks.get(mode).sample["inputs"]
+    inputs = tasks.get(mode).description.wire.example["inputs"]
     return {"text": inputs} if isinstance(inputs, str) else {}
 
 
 def lines(mode: str) -> Examples:
     """Return JSON Lines of two requests."""
-    line = json.dumps(tasks.get(mode).sample)
+    line = json.dumps(tasks.get(mode).description.wire.example)
     return {"lines": f"{line}\n{line}\n"}
 
 
 def table(mode: str) -> Examples:
     """Return a table with a header and one row; none where a cell would not be a text."""
-    parts = _old(mode, tasks.get(mode).sample["inputs"])
+    parts = _old(mode, tasks.get(mode).description.wire.example["inputs"])
     if not all(isinstance(value, str) for value in parts.values()):
         return {}
     stream = StringIO()
@@ -85,7 +85,7 @@ def table(mode: str) -> Examples:
 
 def tensors(mode: str) -> Examples:
     """Return bodies of the Open Inference Protocol."""
-    parts = _old(mode, tasks.get(mode).sample["inputs"])
+    parts = _old(mode, tasks.get(mode).description.wire.example["inputs"])
     inputs = [_tensor(name, value) for name, value in parts.items()]
     return {"one": {"id": "42", "inputs": inputs}}
 
@@ -99,7 +99,7 @@ def _tensor(name: str, value: Any) -> dict[str, Any]:
 
 def _old(mode: str, inputs: Any) -> dict[str, Any]:
     """Return inputs as an object, with the name of their column where they are one value."""
-    column = tasks.get(mode).input_columns[0][0]
+    column = tasks.get(mode).description.wire.input_columns[0][0]
     return dict(inputs) if isinstance(inputs, Mapping) else {column: inputs}
 
 

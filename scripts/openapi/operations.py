@@ -26,7 +26,7 @@ from handlers.http.streams import SERVER_SENT_EVENTS, Stream
 from handlers.protocols.base import Route
 from handlers.protocols.result_formats import CSV, LINES_TYPES
 from handlers.tasks.bases.text import TextTask
-from handlers.types.model_info import FILE_TYPES, abilities_of
+from handlers.types.model_info import FILE_TYPES
 from scripts.openapi import examples
 from scripts.openapi.schemas import (
     TEXT,
@@ -82,10 +82,10 @@ def _ping(mode: str, schemas: Schemas) -> Operation:
 
 def _predict(mode: str, schemas: Schemas) -> Operation:
     task = tasks.get(mode)
-    streams, files = task.generates, task.result_files
+    streams, files = task.description.generation.texts, task.description.wire.result_files
     answers = {JSON: _one_or_many(RESULT), LINES: TEXT, CSV: TEXT}
     answers |= {kind: {"contentMediaType": kind} for kind in (files.content_types if files else ())}
-    if task.draws:
+    if task.description.generation.images:
         part = any_of(ref("StepEvent"), closed({"result": RESULT}, "result"))
         answers[EVENTS] = stream_of(SERVER_SENT_EVENTS, part)
     if streams:
@@ -173,7 +173,7 @@ def _texts(mode: str, schemas: Schemas) -> dict[str, Body]:
 
 def _files(mode: str) -> dict[str, Body]:
     """Return the body that is the file of a mode's inputs, whose bytes no example shows."""
-    columns = tasks.get(mode).input_columns
+    columns = tasks.get(mode).description.wire.input_columns
     types = [kind for column, kind in FILE_TYPES.items() if column in columns]
     return {kind: Body({"contentMediaType": kind}, {}) for kind in types}
 
@@ -311,7 +311,7 @@ MODEL = "/predictions/{model}/{version}/"
 def routes_of(mode: str) -> list[Route]:
     """Return the routes of the models of a mode, in the order of the protocols."""
     task = tasks.get(mode)
-    abilities = abilities_of(task)
+    abilities = set(task.description.abilities)
     if issubclass(task, TextTask):
         abilities.add("tokenizes")
     return [
@@ -331,7 +331,7 @@ def route_operations(mode: str, routes: Sequence[Route], schemas: Schemas) -> li
     by_path: dict[str, list[Route]] = {}
     for route in routes:
         by_path.setdefault(route.path, []).append(route)
-    sample = tasks.get(mode).sample
+    sample = tasks.get(mode).description.wire.example
     return [_operation(shared, sample, schemas) for shared in by_path.values()]
 
 

@@ -53,14 +53,14 @@ def schemas(mode: str, routes: Iterable[Route]) -> Schemas:
     """Return the schemas of a mode's document, whose models have some routes."""
     task, target = tasks.get(mode), targets.get(mode)
     kinds: list[Any] = [*COMMON, task.parameters]
-    kinds += [TokenEvent] if task.generates else []
-    kinds += [StepEvent] if task.draws else []
+    kinds += [TokenEvent] if task.description.generation.texts else []
+    kinds += [StepEvent] if task.description.generation.images else []
     kinds += [target.results] if target else []
     for route in routes:
         kinds += [route.body, route.response, route.error, route.part]
     if any(route.name == "chat" for route in routes):
         kinds.append(ChatMessage)
-    named = {"Inputs": task.inputs, "Result": task.results}
+    named = {"Inputs": task.description.wire.inputs, "Result": task.description.wire.results}
     components, by_type = _schemas_of(named, [kind for kind in kinds if kind is not None])
     _refine(components, task.parameters.__name__)
     return Schemas(components | bodies(mode, components), by_type)
@@ -172,10 +172,12 @@ def bodies(mode: str, known: Mapping[str, Schema]) -> dict[str, Schema]:
         known: the components of its types.
     """
     task = tasks.get(mode)
-    old = _object_of_inputs(known, task.input_columns[0][0])
+    old = _object_of_inputs(known, task.description.wire.input_columns[0][0])
     parameters = task.parameters.__name__
     found = {
-        "PredictionBody": _body(parameters, old, STREAM if task.generates else {}),
+        "PredictionBody": _body(
+            parameters, old, STREAM if task.description.generation.texts else {}
+        ),
         "PredictionInstances": _instances(parameters, old),
     }
     if target := targets.get(mode):

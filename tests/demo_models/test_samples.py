@@ -18,7 +18,8 @@ from scripts.paths import ARTIFACTS
 OLD_TEXT_MODES = [
     mode
     for mode in MODES
-    if tasks.get(mode).legacy_response and tasks.get(mode).input_columns[0] == TEXT_COLUMN
+    if tasks.get(mode).description.wire.legacy_response
+    and tasks.get(mode).description.wire.input_columns[0] == TEXT_COLUMN
 ]
 
 

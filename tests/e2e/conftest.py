@@ -66,12 +66,12 @@ def pack_demo(configs: Path, checkpoint: Callable[..., Path]) -> Callable[[str, 
 
     def make(mode: str, store: Path) -> None:
         task = tasks.get(mode)
-        if task.reads_media or task.result_files:
+        if task.description.wire.reads_media or task.description.wire.result_files:
             own = {"model_name": str(checkpoint(mode)), **cases(mode).repeatable}
             pack(_exact(configs, mode, **own), export_path=store, checked=False)
             return
         ensure([mode])
-        extra = [configs / TEMPLATE] if task.generates else []
+        extra = [configs / TEMPLATE] if task.description.generation.texts else []
         pack(_exact(configs, mode), export_path=store, extra_files=extra, checked=False)
 
     return make

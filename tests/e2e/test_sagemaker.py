@@ -42,7 +42,7 @@ def lines_of(items: list[Any]) -> str:
 
 def table_of(mode: str, inputs: list[Any]) -> str:
     """Return inputs as a table with a header."""
-    stream, names = StringIO(), tasks.get(mode).input_columns[0]
+    stream, names = StringIO(), tasks.get(mode).description.wire.input_columns[0]
     if names == TEXT_COLUMN:
         csv.writer(stream).writerows([["inputs"], *([each] for each in inputs)])
     else:
@@ -52,7 +52,7 @@ def table_of(mode: str, inputs: list[Any]) -> str:
 
 def texts_of(mode: str) -> list[Any]:
     """Return inputs that fit into a table of one layout."""
-    texts = tasks.get(mode).input_columns[0] == TEXT_COLUMN
+    texts = tasks.get(mode).description.wire.input_columns[0] == TEXT_COLUMN
     return [each for each in cases(mode).table if isinstance(each, str) == texts][-2:]
 
 
@@ -112,12 +112,16 @@ def test_a_table_is_answered_with_a_table(found: Any, mode: str) -> None:
 
 def result_in(mode: str, row: list[str]) -> list[Any]:
     """Return the columns of a row; a result without columns is JSON in the only one."""
-    return row if tasks.get(mode).result_columns else [json.loads(cell) for cell in row]
+    return (
+        row
+        if tasks.get(mode).description.wire.result_columns
+        else [json.loads(cell) for cell in row]
+    )
 
 
 def columns_of(mode: str, result: Any) -> list[Any]:
     """Return the columns of a result in a table."""
-    if names := tasks.get(mode).result_columns:
+    if names := tasks.get(mode).description.wire.result_columns:
         best = result[0] if isinstance(result, list) else result
         return [str(best[name]) for name in names]
     return [result]

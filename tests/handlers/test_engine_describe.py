@@ -48,9 +48,9 @@ def test_the_sample_is_answered_and_every_described_default_may_be_sent(
     model = brief(served, mode)
     info = described(model)
     defaults = {name: schema["default"] for name, schema in info.parameters.items()}
-    sample = {**defaults, **info.sample.get("parameters", {})}
-    ((status, answer),) = model.post(info.sample)
-    assert (status, model.ask(info.sample["inputs"], **sample)) == (200, answer)
+    sample = {**defaults, **info.task.wire.example.get("parameters", {})}
+    ((status, answer),) = model.post(info.task.wire.example)
+    assert (status, model.ask(info.task.wire.example["inputs"], **sample)) == (200, answer)
 
 
 def test_a_single_stop_string_is_valid(served: Load) -> None:

@@ -20,7 +20,11 @@ from tests.serving import Served
 
 ROWS = 64
 TOKENS = 1978  # in all 64 rows, of 8 to 128 tokens; padded to the longest they would be 8,192
-COUNTED = [mode for mode in modes() if tasks.get(mode).packs and not cases(mode).adds_words]
+COUNTED = [
+    mode
+    for mode in modes()
+    if tasks.get(mode).description.rows.supports_packing and not cases(mode).adds_words
+]
 
 
 @dataclass(frozen=True)

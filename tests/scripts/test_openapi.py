@@ -121,7 +121,7 @@ def test_invalid_bodies_fit_no_schema() -> None:
 
 def test_an_unknown_parameter_fits_no_schema() -> None:
     for mode in modes():
-        sample = tasks.get(mode).sample["inputs"]
+        sample = tasks.get(mode).description.wire.example["inputs"]
         for path in paths_of(mode):
             check = body_of(mode, path)
             assert check.is_valid({"inputs": sample, "parameters": {}}), (mode, path)

@@ -369,7 +369,7 @@ class TextExplanationTarget(BaseExplanationTarget[TaskT]):
         # A model that is loaded for explanations has embeddings only now.
         layers = model.embeddings
         padding = self.task.padding
-        if self.task.per_token:
+        if self.task.description.outputs.per_token:
             # The index of a token is that in its row.
             padding = replace(padding, side="right")
         return ExplainedTextModel(

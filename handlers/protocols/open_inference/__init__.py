@@ -72,7 +72,7 @@ def describe_server(_model: ModelInfo) -> dict[str, Any]:
 
 def describe_model(model: ModelInfo) -> dict[str, Any]:
     """Return the input and output tensors of a model, without those of its parameters."""
-    names = model.input_columns[0]
+    names = model.task.wire.input_columns[0]
     return {
         "name": model.name,
         "versions": [model.version],
@@ -293,13 +293,13 @@ class Rows:
         Raises:
             BadRequest: the inputs cannot be identified, or the numbers of elements differ.
         """
-        self._columns, self._explains = model.input_columns, explains
-        self._reads_media = model.reads_media
+        self._columns, self._explains = model.task.wire.input_columns, explains
+        self._reads_media = model.task.wire.reads_media
         schemas = {**model.parameters, **(model.explanation if explains else {})}
         schemas |= {
             old: schemas[name] for old, name in PARAMETER_ALIASES.items() if name in schemas
         }
-        self._inputs = _input_tensors(tensors, model.input_columns, schemas)
+        self._inputs = _input_tensors(tensors, model.task.wire.input_columns, schemas)
         self.count = len(self._inputs[0])
         others = [tensor for tensor in tensors.values() if tensor not in self._inputs]
         self._shared = {key: parameters[key] for key in parameters if not _is_of_protocol(key)}

@@ -94,7 +94,7 @@ class Images(Endpoint[ImageBody]):
         summary="Make images of a prompt.",
         response=ImagesResponse,
         error=OpenAIError,
-        abilities=("draws",),
+        abilities=("generates_images",),
         body=ImageBody,
         keys=KeyTable.of(
             ImageBody,

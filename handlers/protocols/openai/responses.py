@@ -333,7 +333,7 @@ class Responses(Endpoint[ResponseBody]):
         )
         stream = ResponseStream(http_request, template) if body.stream else None
         parameters = {**body.parameters, **adapter_parameters(self.model, body.model)}
-        messages = body.messages(reads_images=self.model.reads_media)
+        messages = body.messages(reads_images=self.model.task.wire.reads_media)
         request = Request(messages, parameters, stream=stream, use_remaining_context=True)
         return ParsedRequest(http_request, [request], template)
 

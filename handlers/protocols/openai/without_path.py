@@ -35,7 +35,7 @@ class Protocol(openai.Protocol):
         content = http_request.content
         if not isinstance(content, dict) or not OTHER_KEYS.isdisjoint(content):
             return False
-        if self.model.continues_prompts and SETTINGS.isdisjoint(content):
+        if self.model.task.generation.continues_prompts and SETTINGS.isdisjoint(content):
             return False
         return not self._paths.keys().isdisjoint(content)
 
@@ -45,6 +45,6 @@ class Protocol(openai.Protocol):
     @property
     def _paths(self) -> Mapping[str, str]:
         """The endpoint of each key that a body for this model has."""
-        if self.model.continues_prompts:
+        if self.model.task.generation.continues_prompts:
             return GENERATION
-        return {"input": Embeddings.path()} if self.model.operation == "embed" else {}
+        return {"input": Embeddings.path()} if self.model.task.service == "embed" else {}

@@ -17,7 +17,7 @@ from handlers.media.audio import AUDIO, INSTALL, PACKAGES, Samples, read_audio
 from handlers.model import Model
 from handlers.process.packages import require_package
 from handlers.tasks.bases.media import MediaQuery, MediaTask
-from handlers.types.model_info import AUDIO_COLUMN
+from handlers.types.model_info import Rows
 
 # A minute at 16 kHz.
 DEFAULT_BATCH_SAMPLES = 960_000
@@ -25,6 +25,12 @@ DEFAULT_BATCH_SAMPLES = 960_000
 MIN_SECONDS = 0.1
 # Rows of this audio have one shape where the feature extractor pads all audio to one length.
 SAMPLE_SECONDS = (1.0, 1.7, 0.6)
+AUDIO_ROWS = Rows(
+    kind="arrays",
+    supports_packing=False,
+    cost_unit="samples",
+    smaller_requests="fewer or shorter files",
+)
 # 0.1 seconds of silence, as FLAC in base64.
 SAMPLE_INPUTS = {
     "inputs": (
@@ -45,10 +51,6 @@ class AudioTask(MediaTask[ArrayRow]):
     """
 
     extractor_options: ClassVar[Mapping[str, Any]] = {}
-
-    smaller_requests = "fewer or shorter files"
-    cost_unit = "samples"
-    input_columns = (AUDIO_COLUMN,)
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings, AUDIO, settings.max_audio_bytes)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -68,9 +68,6 @@ class EmbeddingTask(TextTask[QueryT, Row]):
     """
 
     auto_class = "AutoModel"
-    outputs = (OUTPUT,)
-    embeds = True
-    fastest_formats: ClassVar[Mapping[str, str]] = {"cpu": "openvino"}
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +39,7 @@ from handlers.media.images import IMAGE, read_image
 from handlers.model import Model
 from handlers.process.deadline import Deadline
 from handlers.tasks.bases.media import MediaQuery, MediaTask
-from handlers.types.model_info import IMAGE_COLUMN, Columns, Limits
+from handlers.types.model_info import Limits, Rows
 from handlers.types.request import Request
 from handlers.types.text_checks import check_text, json_type
 
@@ -133,6 +133,12 @@ SAMPLE_INPUTS = {
         "gHwAAAJAAAHgTR1EAAAAAElFTkSuQmCC"
     )
 }
+IMAGE_ROWS = Rows(
+    kind="arrays",
+    supports_packing=False,
+    cost_unit="pixels",
+    smaller_requests="fewer or smaller images",
+)
 SAMPLE = Image.new("RGB", (64, 64), "grey")
 # Images of these sizes have rows of one shape where the image processor resizes all to one size.
 SAMPLE_SIZES = ((64, 64), (96, 64), (64, 128), (512, 512))
@@ -153,10 +159,6 @@ class ImageRow(ArrayRow):
 
 class ImageTask(MediaTask[ImageRow]):
     """A mode whose rows are images."""
-
-    smaller_requests = "fewer or smaller images"
-    cost_unit = "pixels"
-    input_columns: ClassVar[Sequence[Columns]] = (IMAGE_COLUMN,)
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings, IMAGE, settings.max_image_bytes)
@@ -269,10 +271,6 @@ class ImageQuestion(MediaQuery):
 
 class ImageQuestionTask(ImageTask):
     """A mode whose rows are an image and a question, which one tokenizer reads."""
-
-    inputs: ClassVar[Any] = ImageQuestionInput
-    sample: ClassVar[Mapping[str, Any]] = SAMPLE_QUESTION
-    input_columns: ClassVar[Sequence[Columns]] = (("image", "question"),)
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)

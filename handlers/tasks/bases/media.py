@@ -98,11 +98,6 @@ class MediaTask(BaseTask[MediaQuery, MediaRowT]):
         max_bytes: the maximum number of bytes of a file.
     """
 
-    row_kind = "arrays"
-    packs = False
-    exports = False
-    reads_media = True
-
     def __init__(
         self,
         checkpoint: Checkpoint,

@@ -91,7 +91,7 @@ class TextTask(BaseTask[QueryT, RowT]):
         options: dict[str, Any] = {
             "padding": self.padding,
             "budget": 0 if model.runs_alone else self.forward_budget(model),
-            "per_token": self.per_token,
+            "per_token": self.description.outputs.per_token,
             "meter": meter,
             "keep": self.keep,
         }
@@ -132,9 +132,9 @@ class TextTask(BaseTask[QueryT, RowT]):
 
     def choose_batching(self, model: Model) -> None:
         """Have a model pack rows where the YAML and its outputs allow it, or else pad them."""
-        if self.packs and self.settings.BetterTransformer:
+        if self.description.rows.supports_packing and self.settings.BetterTransformer:
             trial = self.checkpoint.probe_rows(self.max_tokens)
-            model.pack(trial, self.padding, self.per_token)
+            model.pack(trial, self.padding, self.description.outputs.per_token)
         # Packed rows have no padding, also in graphs that were exported for them.
         if not model.packs:
             self.set_batching(model)
@@ -144,9 +144,9 @@ class TextTask(BaseTask[QueryT, RowT]):
             self.checkpoint,
             self.max_tokens,
             self.padding,
-            self.outputs,
-            self.per_token,
-            generates=self.generates,
+            self.description.outputs.names,
+            self.description.outputs.per_token,
+            generates=self.description.generation.texts,
         ).set_batching(model)
 
     @property

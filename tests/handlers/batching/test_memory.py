@@ -70,7 +70,9 @@ def test_only_a_row_that_alone_does_not_fit_is_refused(small: Any) -> None:
 
 @pytest.mark.parametrize(
     "mode",
-    each_mode(mode for mode in explained_text_modes() if not tasks.get(mode).generates),
+    each_mode(
+        mode for mode in explained_text_modes() if not tasks.get(mode).description.generation.texts
+    ),
 )
 @pytest.mark.parametrize("method", ["feature_ablation", "layer_integrated_gradients"])
 def test_an_explanation_that_does_not_fit_is_computed_in_smaller_passes(

@@ -99,7 +99,9 @@ NOT_FINITE = ("mobilebert",)
 
 
 def explained(engine: Engine, method: str | None = "input_x_gradient") -> Any:
-    target = {"token": 3, "label": "LABEL_1"} if engine.task.per_token else "LABEL_1"
+    target = (
+        {"token": 3, "label": "LABEL_1"} if engine.task.description.outputs.per_token else "LABEL_1"
+    )
     parameters = {"method": method, "target": target, "granularity": "token"}
     return engine.explain([Request(TEXT, parameters)])[0]
 
@@ -112,7 +114,7 @@ def direct(engine: Engine) -> list[float]:
     assert isinstance(weight, torch.Tensor)
     weight.requires_grad = True
     logits = module(input_ids=ids, attention_mask=torch.ones_like(ids))["logits"][0]
-    score = logits[3, 1] if engine.task.per_token else logits[1]
+    score = logits[3, 1] if engine.task.description.outputs.per_token else logits[1]
     (gradient,) = torch.autograd.grad(score, weight)
     weight.requires_grad = False
     return [float(gradient[each] @ weight[each]) for each in ids[0].tolist()]

@@ -136,7 +136,7 @@ def test_a_checkpoint_of_every_mode_is_measured_or_served_unmeasured(
     rows = [Request(inputs, given) for inputs, given in requests_of(mode)[:2]]
     report = export(checkpoint(mode), config, tmp_path, rows)
     task = tasks.get(mode)
-    compared = task.one_forward and not task.generates
+    compared = task.description.exports.one_forward and not task.description.generation.texts
     assert (report is not None) == compared
     assert ParityReport.find(tmp_path) == report
 
@@ -299,7 +299,12 @@ def test_prompts_of_different_lengths_are_compared_as_each_alone(
     task = tasks.get(mode)(read_checkpoint(folder, handler), handler)
     config = ModelConfig.parse({"handler": {"mode": mode}})
     spec = ModelSpec(
-        folder, task.checkpoint, task.auto_class, task.outputs, config, torch.device("cpu")
+        folder,
+        task.checkpoint,
+        task.auto_class,
+        task.description.outputs,
+        config,
+        torch.device("cpu"),
     )
     model = Format().load(spec)
 

@@ -70,7 +70,9 @@ def test_generation_has_the_fastest_format_of_the_device_that_serves(
     assert str(choice).startswith(f"save_mode: auto is {save_mode}, because it is the fastest for")
 
 
-@pytest.mark.parametrize("mode", [mode for mode in modes() if not tasks.get(mode).fastest_formats])
+@pytest.mark.parametrize(
+    "mode", [mode for mode in modes() if not tasks.get(mode).description.exports.fastest_formats]
+)
 @pytest.mark.parametrize("accelerator", [None, "cuda"])
 def test_other_modes_have_the_checkpoint(
     machine: Callable[[str | None], None], mode: str, accelerator: str | None

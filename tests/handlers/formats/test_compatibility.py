@@ -49,7 +49,9 @@ def test_formats_of_the_old_example_accept_its_keys(save_mode: str) -> None:
     assert read(save_mode, COMPILE, batch_size="1").handler.save_mode == save_mode
 
 
-@pytest.mark.parametrize("mode", [mode for mode in modes() if not tasks.get(mode).exports])
+@pytest.mark.parametrize(
+    "mode", [mode for mode in modes() if not tasks.get(mode).description.exports.supported]
+)
 @pytest.mark.parametrize("save_mode", [name for name in save_modes() if name != "pretrained"])
 def test_a_mode_that_is_not_exported_refuses_other_formats_by_name(
     mode: str, save_mode: str

@@ -35,8 +35,8 @@ OTHERS = [
     mode
     for mode in modes()
     if mode not in (*QUICK, *FREE_SIZES)
-    and tasks.get(mode).exports
-    and not tasks.get(mode).generates
+    and tasks.get(mode).description.exports.supported
+    and not tasks.get(mode).description.generation.texts
 ]
 every_format = pytest.mark.parametrize("save_mode", format_params())
 
@@ -67,7 +67,7 @@ def exported(packed: Callable[..., Path], tmp_path_factory: Any) -> Callable[...
 def test_answers_do_not_depend_on_the_format(
     exported: Any, served: Any, save_mode: str, mode: str, family: str
 ) -> None:
-    if tasks.get(mode).row_kind not in formats.get(save_mode).row_kinds:
+    if tasks.get(mode).description.rows.kind not in formats.get(save_mode).row_kinds:
         with refused(ConfigError, save_mode):
             exported(save_mode, mode, family)
         return
@@ -134,7 +134,7 @@ def test_archives_give_the_same_answers_in_a_bare_interpreter(
         (save_mode, mode)
         for save_mode in names
         for mode in wanted
-        if not (task := tasks.get(mode)).generates
+        if not (task := tasks.get(mode)).description.generation.texts
         or task.auto_class in formats.get(save_mode).generates
     ]
     archives = [(str(exported(*each)), requests_of(each[1])) for each in able]

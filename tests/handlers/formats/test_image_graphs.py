@@ -39,7 +39,7 @@ FIXED = [
     name
     for name in vision_families.FAMILIES
     if name not in (*vision_families.FREE_SIZES, *BY_QUERIES)
-    and tasks.get(vision_families.mode_of(name)).exports
+    and tasks.get(vision_families.mode_of(name)).description.exports.supported
 ]
 # Their graphs have the most operations.
 LARGE = ("RTDetrForObjectDetection", "DPTForDepthEstimation", "SiglipModel")

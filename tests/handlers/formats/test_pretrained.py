@@ -109,7 +109,9 @@ def test_bfloat16_gives_nearly_the_same_answer(served: Any) -> None:
     assert near["score"] != exact["score"]
 
 
-@pytest.mark.parametrize("mode", each_mode(mode for mode in modes() if not tasks.get(mode).draws))
+@pytest.mark.parametrize(
+    "mode", each_mode(mode for mode in modes() if not tasks.get(mode).description.generation.images)
+)
 def test_no_weight_is_copied_for_each_row(served: Callable[..., Served], mode: str) -> None:
     """torch does so where strided hidden states of several rows meet a weight without gradients."""
     model = served(mode, dtype="bfloat16")

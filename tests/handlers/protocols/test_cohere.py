@@ -26,7 +26,7 @@ QUERY = {"query": "a", "documents": ["b", {"text": "c", "id": 5}]}
 
 def protocol(operation: Service, *prompts: str) -> Protocol:
     """Return the protocol of a model that takes 3 items a request."""
-    return Protocol(replace(MODEL, operation=operation, prompts=prompts))
+    return Protocol(replace(MODEL, task=replace(MODEL.task, service=operation), prompts=prompts))
 
 
 def request_to(path: str, body: Any) -> HttpRequest:

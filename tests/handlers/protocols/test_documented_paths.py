@@ -35,7 +35,7 @@ def modes_by_paths() -> list[Any]:
     """Return the modes as a test's parameter; those with the paths of another are nightly."""
     known: set[frozenset[str]] = {frozenset()}
     found = []
-    for mode in (mode for mode in modes() if not tasks.get(mode).generates):
+    for mode in (mode for mode in modes() if not tasks.get(mode).description.generation.texts):
         paths = frozenset(each.path for each in examples(mode))
         found.append(pytest.param(mode, marks=pytest.mark.nightly if paths in known else ()))
         known.add(paths)

@@ -250,7 +250,7 @@ def test_an_error_message_is_in_the_header_that_the_hubs_clients_read(
 def test_parameters_of_embeddings_may_stand_beside_the_inputs() -> None:
     """As the hub's client writes them."""
     known = {"normalize": {"default": None}, "truncate": {"default": None}}
-    protocol = Protocol(replace(MODEL, operation="embed", parameters=known))
+    protocol = Protocol(replace(MODEL, task=replace(MODEL.task, service="embed"), parameters=known))
     body = {"inputs": "a", "normalize": True, "parameters": {"truncate": False}}
     parsed = protocol.parse(HttpRequest({"body": body}, {}))
     assert parsed.requests == [Request("a", {"normalize": True, "truncate": False})]

@@ -21,7 +21,9 @@ ENCODED = {"b64": base64.b64encode("Zürich".encode()).decode()}
 
 
 def read(given: Any, mode: str = CLASSES, *, explains: bool = False) -> tuple[Any, Any]:
-    return read_item(given, tasks.get(mode).input_columns, "line", explains=explains)
+    return read_item(
+        given, tasks.get(mode).description.wire.input_columns, "line", explains=explains
+    )
 
 
 @pytest.mark.parametrize(

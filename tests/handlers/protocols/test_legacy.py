@@ -23,7 +23,7 @@ from tests.samples import FINE, INPUTS, ODD
 from tests.sentences import refused
 from tests.serving import Served, explanation_of, read_json
 
-MODES = [mode for mode in modes() if tasks.get(mode).legacy_response]
+MODES = [mode for mode in modes() if tasks.get(mode).description.wire.legacy_response]
 PLAIN = "text/plain; charset=utf-8"
 QUESTION = {"question": "Who sings?", "context": "Nina Vogel sings in Paris."}
 PAIR = {"text": "Ada", "text_pair": "Nina"}

@@ -17,7 +17,14 @@ from handlers.protocols import open_inference, sagemaker
 from handlers.protocols.base import BaseProtocol, ParsedRequest
 from handlers.protocols.open_inference import tensors
 from handlers.protocols.openai import endpoint
-from handlers.types.model_info import Limits, ModelInfo
+from handlers.types.model_info import (
+    Generation,
+    Limits,
+    ModelInfo,
+    ModelOutputs,
+    TaskDescription,
+    Wire,
+)
 from handlers.types.request import Request
 from tests.sentences import Sentence, refused
 from tests.serving import read_json
@@ -34,9 +41,11 @@ MODEL = ModelInfo(
     results={},
     parameters={"top_k": {"default": 1}},
     explanation={},
-    sample={"inputs": "a"},
+    task=TaskDescription(
+        Wire(str, str, {"inputs": "a"}, [("text",), ("text", "text_pair")]),
+        outputs=ModelOutputs(("logits",)),
+    ),
     settings=HandlerSection(mode="sequence_classification"),
-    input_columns=[("text",), ("text", "text_pair")],
 )
 KNOWN = protocols.create(MODEL)
 FIRST = HttpRequest({"body": "a"}, {})
@@ -234,7 +243,9 @@ def test_a_body_is_parsed_once(
         count(module, "parse_body")
     http_request = HttpRequest({"body": body}, headers)
     columns = ("generated_text",)
-    model = replace(MODEL, generates=True, result_columns=columns, parameters=DEFAULTS)
+    wire = replace(MODEL.task.wire, result_columns=columns)
+    task = replace(MODEL.task, wire=wire, generation=Generation(texts=True))
+    model = replace(MODEL, task=task, parameters=DEFAULTS)
     known = protocols.create(model)
     chosen = next(each for each in known if each.recognises(http_request))
     parsed = chosen.parse(http_request)

@@ -81,16 +81,20 @@ def test_a_header_sets_the_columns_of_every_row(served: Model) -> None:
 
 
 def test_the_columns_of_results_are_those_of_the_pipelines() -> None:
-    assert tasks.get(MODE).result_columns == ("label", "score")
-    assert tasks.get(QUESTIONS).result_columns == ("answer", "score")
-    assert tasks.get("text_generation").result_columns == ("generated_text",)
+    assert tasks.get(MODE).description.wire.result_columns == ("label", "score")
+    assert tasks.get(QUESTIONS).description.wire.result_columns == ("answer", "score")
+    assert tasks.get("text_generation").description.wire.result_columns == ("generated_text",)
 
 
 @pytest.mark.parametrize(
-    "mode", each_mode(mode for mode in modes() if tasks.get(mode).result_columns)
+    "mode", each_mode(mode for mode in modes() if tasks.get(mode).description.wire.result_columns)
 )
 def test_a_table_is_answered_with_a_table_if_accepted(served: Model, mode: str) -> None:
-    names, model, rows = tasks.get(mode).result_columns, served(mode), cases(mode).table
+    names, model, rows = (
+        tasks.get(mode).description.wire.result_columns,
+        served(mode),
+        cases(mode).table,
+    )
     found = cells(call(model, CSV, table(rows), Accept=CSV))
     best = [each[0] if isinstance(each, list) else each for each in model.ask(rows)]
     assert [row[0] for row in found] == [each[names[0]] for each in best]

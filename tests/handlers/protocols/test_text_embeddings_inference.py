@@ -26,7 +26,7 @@ Load = Callable[..., Served]
 def protocol(operation: Service | None) -> Protocol:
     """Return the protocol of a model that takes 3 items a request; embeddings are cut both ways."""
     both: dict[str, Any] = {"truncation_direction": {}} if operation == "embed" else {}
-    return Protocol(replace(MODEL, operation=operation, parameters=both))
+    return Protocol(replace(MODEL, task=replace(MODEL.task, service=operation), parameters=both))
 
 
 def read(operation: Service, path: str, body: Any) -> Sequence[Request]:

@@ -230,7 +230,7 @@ def test_a_wrong_text_has_its_error_in_its_place(model: Served) -> None:
 def test_one_text_gets_a_list_as_from_the_server_of_its_kind(served: Load, mode: str) -> None:
     model = served(mode)
     ((of_list,), single) = (ask(model, "tokenize", {"inputs": each}) for each in ([FINE], FINE))
-    assert single == (of_list if tasks.get(mode).generates else [of_list])
+    assert single == (of_list if tasks.get(mode).description.generation.texts else [of_list])
 
 
 def test_the_characters_of_all_texts_are_limited(served: Load) -> None:

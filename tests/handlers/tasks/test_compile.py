@@ -142,9 +142,9 @@ def test_a_compiled_model_runs_each_batch_once_at_load(
     [
         mode if mode == MODE else pytest.param(mode, marks=pytest.mark.nightly)
         for mode in modes()
-        if not tasks.get(mode).generates
-        and tasks.get(mode).one_forward
-        and not tasks.get(mode).draws
+        if not tasks.get(mode).description.generation.texts
+        and tasks.get(mode).description.exports.one_forward
+        and not tasks.get(mode).description.generation.images
     ],
 )
 def test_nothing_is_compiled_for_the_first_request(
@@ -173,7 +173,11 @@ def test_nothing_is_compiled_for_the_first_request(
     compiled_at_load = len(graphs)
     assert compiled_at_load
     kept_sizes = mode in KEEPS_SIZES
-    of_warmup = A_SECOND if isinstance(engine.task, AudioTask) else engine.task.sample["inputs"]
+    of_warmup = (
+        A_SECOND
+        if isinstance(engine.task, AudioTask)
+        else engine.task.description.wire.example["inputs"]
+    )
     inputs = [of_warmup] if kept_sizes else [each for each, _ in requests_of(mode)]
     requests = [Request(each) for each in inputs]
     for request in requests:

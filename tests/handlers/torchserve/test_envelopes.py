@@ -28,7 +28,7 @@ from tests.serving import Served, differences
 
 JSON = "application/json"
 LEGACY = {"responses": "legacy"}
-LEGACY_MODES = [mode for mode in modes() if tasks.get(mode).legacy_response]
+LEGACY_MODES = [mode for mode in modes() if tasks.get(mode).description.wire.legacy_response]
 every_mode = pytest.mark.parametrize("mode", each_mode())
 
 

@@ -11,7 +11,6 @@ from openapi_spec_validator import validate
 
 from handlers import tasks
 from handlers.config.choices import modes
-from handlers.types.model_info import abilities_of
 from hosts.asgi.addresses import ABILITIES, ADDRESSES, Address
 from hosts.asgi.backend import Answer, ModelEntry, State
 from tests.hosts.asgi.stand_in import BROKEN, EMBEDDER, WRITER, Recorder, ask, parts
@@ -248,5 +247,5 @@ def test_an_address_asks_for_an_ability_that_a_mode_has(address: Address) -> Non
 
 
 def test_the_abilities_of_modes_are_those_that_their_tasks_declare() -> None:
-    declared = {mode: tuple(sorted(abilities_of(tasks.get(mode)))) for mode in modes()}
+    declared = {mode: tuple(sorted(tasks.get(mode).description.abilities)) for mode in modes()}
     assert {mode: each for mode, each in declared.items() if each} == ABILITIES

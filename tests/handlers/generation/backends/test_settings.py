@@ -14,6 +14,7 @@ from handlers.checkpoints.model_spec import ModelSpec
 from handlers.config.model_config import ModelConfig
 from handlers.generation.backends import settings
 from handlers.generation.backends.settings import bytes_per_token, cache_bytes
+from handlers.types.model_info import ModelOutputs
 
 MODE = "text_generation"
 FREE = 1_000_000
@@ -35,7 +36,9 @@ def spec(checkpoint: Callable[..., Path]) -> Callable[..., ModelSpec]:
             }
         )
         read = read_checkpoint(folder, config.handler)
-        return ModelSpec(folder, read, "AutoModelForCausalLM", ("logits",), config, GPU)
+        return ModelSpec(
+            folder, read, "AutoModelForCausalLM", ModelOutputs(("logits",)), config, GPU
+        )
 
     return make
 

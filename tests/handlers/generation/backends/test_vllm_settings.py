@@ -19,6 +19,7 @@ from handlers.engine import Engine
 from handlers.errors import Unprocessable, WrongCheckpoint, WrongConfig
 from handlers.generation.backends.vllm import _environment, engine_arguments, sampling_settings
 from handlers.generation.parameters import GenerationParameters
+from handlers.types.model_info import ModelOutputs
 from handlers.types.request import Request
 from tests.sentences import refused
 
@@ -40,7 +41,12 @@ def spec(checkpoint: Callable[..., Path]) -> Callable[..., ModelSpec]:
         folder, parsed = checkpoint(MODE, family="Llama"), config(**handler)
         read = read_checkpoint(folder, parsed.handler)
         return ModelSpec(
-            folder, read, "AutoModelForCausalLM", ("logits",), parsed, torch.device(device)
+            folder,
+            read,
+            "AutoModelForCausalLM",
+            ModelOutputs(("logits",)),
+            parsed,
+            torch.device(device),
         )
 
     return make

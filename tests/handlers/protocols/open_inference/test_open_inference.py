@@ -113,7 +113,11 @@ class TestEveryMode:
     def test_answers_as_its_metadata_describes(self, served: Serve, mode: str) -> None:
         metadata = read_json(call(served(mode), b"", "v2/models/model").body)
         row = cases(mode).table[0]
-        columns = row if isinstance(row, dict) else {tasks.get(mode).input_columns[0][0]: row}
+        columns = (
+            row
+            if isinstance(row, dict)
+            else {tasks.get(mode).description.wire.input_columns[0][0]: row}
+        )
         given = [
             tensor(each["name"], [columns[each["name"]]], each["datatype"])
             for each in metadata["inputs"]
@@ -128,7 +132,10 @@ class TestEveryMode:
 @pytest.mark.parametrize("mode", each_mode(explained_modes()))
 def test_each_mode_is_explained(served: Serve, mode: str) -> None:
     inputs, tensors, _ = inputs_of(mode)
-    parameters = {"method": "input_x_gradient", **(FEW if tasks.get(mode).generates else {})}
+    parameters = {
+        "method": "input_x_gradient",
+        **(FEW if tasks.get(mode).description.generation.texts else {}),
+    }
     body = {"inputs": inputs, "parameters": parameters}
     own = call(served(mode), body, explain="True")
     given = [tensor(name, data) for name, data in tensors.items()]
@@ -146,7 +153,7 @@ def test_pairs_are_two_tensors(model: Served) -> None:
 
 def test_all_columns_of_the_inputs_are_read_where_some_would_do(served: Serve) -> None:
     model = served("document_question_answering")
-    page = tasks.get("document_question_answering").sample["inputs"]
+    page = tasks.get("document_question_answering").description.wire.example["inputs"]
     boxes = typed("word_boxes", [json.dumps(page["word_boxes"])], "hg_json")
     others = [tensor(name, [page[name]]) for name in ("image", "question")]
     assert ask(model, *others, boxes) == model.ask([page])

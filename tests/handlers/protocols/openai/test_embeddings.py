@@ -22,7 +22,7 @@ from tests.samples import FINE
 from tests.sentences import Sentence, refused
 from tests.serving import Served, explanation_of, read_json
 
-EMBEDS = replace(MODEL, operation="embed")
+EMBEDS = replace(MODEL, task=replace(MODEL.task, service="embed"))
 # Two paths of OpenAI's and infinity's clients, and none.
 every_path = pytest.mark.parametrize("path", ["v1/embeddings", "embeddings", ""])
 

@@ -24,7 +24,9 @@ from tests.sentences import Sentence, refused
 from tests.serving import Served, differences
 from tests.sounds import BROKEN, FILES, TEXTS, encoded, file_of, sound_of
 
-AUDIO_MODES = [mode for mode in modes() if AUDIO_COLUMN in tasks.get(mode).input_columns]
+AUDIO_MODES = [
+    mode for mode in modes() if AUDIO_COLUMN in tasks.get(mode).description.wire.input_columns
+]
 CLOSE = 1e-4
 
 

@@ -28,7 +28,9 @@ from tests.modes import cases, each_mode
 from tests.sentences import Sentence, refused
 from tests.serving import Served, differences
 
-IMAGE_MODES = [mode for mode in modes() if IMAGE_COLUMN in tasks.get(mode).input_columns]
+IMAGE_MODES = [
+    mode for mode in modes() if IMAGE_COLUMN in tasks.get(mode).description.wire.input_columns
+]
 CLOSE = 1e-4
 
 
