@@ -74,7 +74,8 @@ class RemoteFile(BaseModel):
 class Snapshot(BaseModel):
     """A repository at one commit, with the files at its root and in the folders there.
 
-    A checkpoint has its files at the root, or in a folder for each of its parts.
+    A checkpoint has its files at the root, or in a folder for each of its parts. `hub_task` is the
+    task that the hub lists it under, its `pipeline_tag`.
     """
 
     model_config = ConfigDict(strict=True, frozen=True)
@@ -82,6 +83,7 @@ class Snapshot(BaseModel):
     model: str
     commit: Sha1
     files: dict[str, RemoteFile]
+    hub_task: str | None = None
 
 
 class BoundedFile(io.BufferedWriter):
@@ -127,7 +129,7 @@ class Hub:
         if len({each.rfilename for each in files}) < len(files):
             raise NotAHub(self.endpoint)
         try:
-            return _snapshot(model, info.sha, files)
+            return _snapshot(model, info.sha, files, info.pipeline_tag)
         except ValidationError as error:
             raise NotAHub(self.endpoint) from error
 
@@ -186,7 +188,9 @@ def _is_path(name: Any) -> bool:
     )
 
 
-def _snapshot(model: str, commit: str | None, siblings: Iterable[RepoSibling]) -> Snapshot:
+def _snapshot(
+    model: str, commit: str | None, siblings: Iterable[RepoSibling], hub_task: str | None
+) -> Snapshot:
     files = {
         each.rfilename: {
             "name": each.rfilename,
@@ -196,4 +200,6 @@ def _snapshot(model: str, commit: str | None, siblings: Iterable[RepoSibling]) -
         }
         for each in siblings
     }
-    return Snapshot.model_validate({"model": model, "commit": commit, "files": files})
+    return Snapshot.model_validate(
+        {"model": model, "commit": commit, "files": files, "hub_task": hub_task}
+    )

@@ -1,0 +1,90 @@
+"""Say how a model is served, from its small files and before its weights are downloaded."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.filesize import decimal
+from rich.table import Table
+
+from handlers.config.choices import modes, suggest
+from handlers.config.model_config import ModelConfig
+from scripts.command_line import plain_errors
+from scripts.hub.client import Hub
+
+if TYPE_CHECKING:
+    from scripts.hub.model_check import ModelCheck
+
+out, err = Console(highlight=False), Console(stderr=True, highlight=False, soft_wrap=True)
+YAMLS = (".yaml", ".yml")
+
+
+def main(
+    model: Annotated[
+        str, typer.Argument(help="An id of the hub, a folder, or a YAML file that names one.")
+    ],
+    revision: Annotated[str | None, typer.Option(help="The revision on the hub.")] = None,
+    mode: Annotated[str | None, typer.Option(help="The mode, where the files fit several.")] = None,
+    allow_pickle: Annotated[
+        bool, typer.Option("--allow-pickle", help="Accept weights that are pickles.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say how a model is served: its mode, formats, size and memory, or why it is refused.
+
+    HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE are read from the environment.
+    """
+    # This import loads torch, which `--help` does not need.
+    from scripts.hub.model_check import check_model  # noqa: PLC0415
+
+    if mode and mode not in modes():
+        raise typer.BadParameter(f"there is no mode {mode}; {suggest(mode, modes())}")
+    with plain_errors():
+        if Path(model).suffix in YAMLS and Path(model).is_file():
+            handler = ModelConfig.read(Path(model)).handler
+            model, mode = handler.model_name or "", mode or handler.mode
+            revision, allow_pickle = revision or handler.revision, handler.allow_pickle
+        found = check_model(model, revision, Hub(), mode, allow_pickle=allow_pickle)
+    if as_json:
+        out.print_json(json.dumps(asdict(found) | {"memory": dict(found.memory)}))
+    else:
+        out.print(table(found))
+    if found.refusal:
+        err.print(f"It is not served. {found.refusal}", markup=False)
+        raise typer.Exit(1)
+
+
+def table(found: ModelCheck) -> Table:
+    """Return what is known of a model, in lines."""
+    made = Table(box=None, show_header=False)
+    commit = f" at {found.commit[:7]}" if found.commit else ""
+    made.add_row("model", f"{found.model}{commit}")
+    made.add_row("mode", f"{found.mode.mode}, because {found.mode.reason}")
+    positions = f", {found.max_positions:,} positions" if found.max_positions else ""
+    made.add_row(
+        "architecture",
+        f"{found.architecture or 'a pipeline of diffusers'}, about"
+        f" {found.parameters / 1e6:,.1f} million parameters in {found.dtype}{positions}",
+    )
+    made.add_row("download", f"{decimal(found.size)} in {found.files} files")
+    memory = ", ".join(f"{decimal(size)} in {dtype}" for dtype, size in found.memory.items())
+    made.add_row("memory", f"{memory}, for the weights of each worker")
+    for name, problem in found.formats.items():
+        fastest = "the fastest on this machine" if name == found.fastest else "possible"
+        made.add_row("save_mode", f"{name}: {f'not possible: {problem}' if problem else fastest}")
+    made.add_row("served", "no" if found.refusal else "yes")
+    return made
+
+
+def run() -> None:
+    """Start the command line."""
+    typer.run(main)
+
+
+if __name__ == "__main__":
+    run()

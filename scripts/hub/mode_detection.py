@@ -1,0 +1,222 @@
+"""The mode of a checkpoint, from its small files and the task that the hub lists it under."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from transformers import PreTrainedConfig
+
+from handlers import tasks
+from handlers.checkpoints.architecture import BASES
+from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.checkpoints.checkpoint_files import MODEL_INDEX, files_in
+from handlers.compat.transformers import has_model, model_classes
+from handlers.config.choices import modes
+from handlers.config.handler_section import HandlerSection
+from handlers.config.quoting import enumerate_names
+from handlers.errors import KitError, WrongCheckpoint
+
+# The modes of the hub's tasks, whose names have hyphens. Those that are not here have a mode of the
+# same name. Source: https://huggingface.co/tasks
+MODES_OF_HUB_TASKS = {
+    "any_to_any": "image_text_to_text",
+    "sentence_similarity": "sentence_embedding",
+    "text_classification": "sequence_classification",
+    "text_ranking": "sentence_ranking",
+}
+# Of the modes that load the same class, the one for a checkpoint of which nothing else is known.
+USUAL = ("text2text_generation", "fill_mask", "text_generation", "sequence_classification")
+# Kinds of models of sentence-transformers 5, in `config_sentence_transformers.json`.
+MODES_OF_SENTENCE_TRANSFORMERS = {
+    "SentenceTransformer": "sentence_embedding",
+    "SparseEncoder": "sparse_embedding",
+    "CrossEncoder": "sentence_ranking",
+    "ColBERT": "late_interaction",
+}
+IMAGE_VECTORS = "image_feature_extraction"
+# Modes of base models whose checkpoints have files that say so.
+NAMED_BY_FILES = ("late_interaction", "sentence_similarity")
+SENTENCE_TRANSFORMERS = "config_sentence_transformers.json"
+MODULES = "modules.json"
+COLBERT = "artifact.metadata"
+README = "README.md"
+FRONT_MATTER = re.compile(r"\A---\r?\n(.*?)\r?\n---", re.DOTALL)
+MAX_README = 1 << 20
+ENTAILMENT = re.compile("entail", re.IGNORECASE)
+
+
+class ModeNotCertain(KitError):
+    """The files of a checkpoint fit several modes, or none."""
+
+    def __init__(self, place: str, reason: str, candidates: Collection[str]) -> None:
+        self.candidates = list(candidates)
+        remedy = (
+            f"name the mode that it was trained for: {enumerate_names(self.candidates, ' or ')}"
+            if candidates
+            else "name the mode with --mode, or use a checkpoint of a mode that is served"
+        )
+        super().__init__(f"The mode of {place} is not certain: {reason}; {remedy}.")
+
+
+@dataclass(frozen=True)
+class DetectedMode:
+    """The mode of a checkpoint.
+
+    Attributes:
+        mode: the mode.
+        reason: what it follows from, as a clause.
+    """
+
+    mode: str
+    reason: str
+
+
+def detect_mode(
+    folder: Path, hub_task: str | None = None, place: str | None = None
+) -> DetectedMode:
+    """Return the mode of a checkpoint.
+
+    Args:
+        folder: its config files; the weights are not needed.
+        hub_task: the task that the hub lists it under (`pipeline_tag`). Without it, the one in the
+            folder's README.md.
+        place: the name of the checkpoint, for errors.
+
+    Raises:
+        ModeNotCertain: its files fit several modes, or none.
+        WrongCheckpoint: its config cannot be read.
+    """
+    place = place or str(folder)
+    hub_mode = mode_of_hub_task(hub_task or _hub_task_in(folder / README))
+    names = files_in(folder)
+    if MODEL_INDEX in names:
+        return DetectedMode("text_to_image", f"it has a {MODEL_INDEX}, as diffusers writes it")
+    found = _sentence_transformers_mode(folder, names)
+    if found:
+        return found
+    config = Checkpoint.read(folder, HandlerSection(mode="feature_extraction")).config
+    architecture = (config.architectures or [""])[0]
+    candidates = _candidates(config, architecture)
+    if hub_mode in candidates:
+        return DetectedMode(
+            hub_mode, f"it has a {architecture}, and its task on the hub is {hub_mode}"
+        )
+    reason = f"it has a {architecture}" if architecture else "its config names no architecture"
+    if len(candidates) == 1:
+        return DetectedMode(candidates[0], reason)
+    if "sentence_ranking" in candidates and config.num_labels > 1:
+        candidates.remove("sentence_ranking")
+    by_files = _mode_by_files(folder, config, candidates)
+    if by_files:
+        return DetectedMode(by_files[0], f"{reason} and {by_files[1]}")
+    raise ModeNotCertain(place, reason, candidates)
+
+
+def mode_of_hub_task(hub_task: str | None) -> str | None:
+    """Return the mode of a task of the hub, such as `text-classification`; None for others."""
+    name = (hub_task or "").replace("-", "_")
+    mode = MODES_OF_HUB_TASKS.get(name, name)
+    return mode if mode in modes() else None
+
+
+def _candidates(config: PreTrainedConfig, architecture: str) -> list[str]:
+    """Return the modes whose auto class loads an architecture, without those of another input."""
+    reads_images = has_model("AutoModelForImageClassification", config)
+    base, other = list[str](), list[str]()
+    for mode in modes():
+        auto_class = _auto_class(mode, config)
+        if auto_class in BASES and (mode == IMAGE_VECTORS) != reads_images:
+            continue
+        if auto_class and _loads(auto_class, config, architecture):
+            (base if auto_class in BASES else other).append(mode)
+    return other or [mode for mode in base if mode not in NAMED_BY_FILES]
+
+
+def _auto_class(mode: str, config: PreTrainedConfig) -> str | None:
+    """Return the auto class of a mode for a checkpoint; None if the mode refuses its kind."""
+    try:
+        return tasks.get(mode).for_config(config).auto_class_for(config)
+    except WrongCheckpoint:
+        return None
+
+
+def _loads(auto_class: str, config: PreTrainedConfig, architecture: str) -> bool:
+    try:
+        names = {each.__name__ for each in model_classes(auto_class, config)}
+    except AttributeError:
+        return False  # A class of another library.
+    return architecture in names
+
+
+def _mode_by_files(
+    folder: Path, config: PreTrainedConfig, candidates: Collection[str]
+) -> tuple[str, str] | None:
+    """Return the mode of a checkpoint that several fit, and what tells it from the others."""
+    labels = getattr(config, "id2label", None) or {}
+    found: Iterable[tuple[str, bool, str]] = (
+        ("image_text_to_text", _has_chat_template(folder), "a chat template"),
+        ("sentence_ranking", len(labels) == 1, "one label"),
+        ("translation", config.model_type in ("marian", "m2m_100", "nllb"), "is made to translate"),
+        ("image_to_text", True, "no chat template"),
+    )
+    for mode, fits, reason in found:
+        if mode in candidates and fits:
+            return mode, reason
+    if "sequence_classification" in candidates and any(
+        ENTAILMENT.search(str(label)) for label in labels.values()
+    ):
+        return None
+    usual = next((mode for mode in USUAL if mode in candidates), None)
+    return (usual, "nothing says that it was trained for another mode") if usual else None
+
+
+def _sentence_transformers_mode(folder: Path, names: Collection[str]) -> DetectedMode | None:
+    if COLBERT in names:
+        return DetectedMode("late_interaction", f"it has an {COLBERT}, as ColBERT writes it")
+    document = _json(folder / SENTENCE_TRANSFORMERS) if SENTENCE_TRANSFORMERS in names else {}
+    kind = document.get("model_type")
+    if isinstance(kind, str) and kind in MODES_OF_SENTENCE_TRANSFORMERS:
+        mode = MODES_OF_SENTENCE_TRANSFORMERS[kind]
+        return DetectedMode(mode, f"it is a {kind} of sentence-transformers")
+    if MODULES not in names:
+        return None
+    listed = _json(folder / MODULES)
+    types = [str(each.get("type", "")) for each in listed] if isinstance(listed, list) else []
+    ends = {each.rpartition(".")[2] for each in types}
+    sparse = next(
+        (each for each in ("SpladePooling", "SparseStaticEmbedding") if each in ends), None
+    )
+    if sparse:
+        return DetectedMode("sparse_embedding", f"its modules have a {sparse}")
+    return DetectedMode("sentence_embedding", f"it has the {MODULES} of sentence-transformers")
+
+
+def _hub_task_in(readme: Path) -> str | None:
+    """Return the task in the metadata of a model card."""
+    try:
+        with readme.open(encoding="utf-8") as file:
+            match = FRONT_MATTER.match(file.read(MAX_README))
+        found = yaml.safe_load(match[1]) if match else None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return None
+    task = found.get("pipeline_tag") if isinstance(found, Mapping) else None
+    return task if isinstance(task, str) else None
+
+
+def _has_chat_template(folder: Path) -> bool:
+    has_file = any(folder.glob("chat_template*"))
+    return has_file or "chat_template" in _json(folder / "tokenizer_config.json")
+
+
+def _json(path: Path) -> Any:
+    """Return a JSON file; an empty object where there is none."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}

@@ -1,0 +1,201 @@
+"""What a checkpoint is served as, from its small files, before its weights are downloaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from handlers import formats, tasks
+from handlers.checkpoints.checkpoint import Checkpoint
+from handlers.checkpoints.checkpoint_files import INDEX, files_in
+from handlers.config.choices import AUTO, save_modes
+from handlers.config.handler_section import HandlerSection
+from handlers.config.model_config import ModelConfig
+from handlers.errors import ConfigError, WrongConfig
+from handlers.formats import check_config
+from scripts.hub.checkpoint_files import checkpoint_files
+from scripts.hub.client import Hub
+from scripts.hub.download import check_compatible
+from scripts.hub.mode_detection import DetectedMode, detect_mode
+
+# Bytes of a number in a checkpoint, and in what is served of it.
+BYTES_OF_DTYPES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
+# Tokens of a graph of a fixed shape.
+WIDTH = 128
+SERVED = ("float32", "bfloat16", "int8")
+
+
+@dataclass(frozen=True)
+class ModelCheck:
+    """What a checkpoint is served as.
+
+    Attributes:
+        model: its id on the hub, or its folder.
+        commit: the commit of the hub; None for a folder.
+        mode: its mode, and what it follows from.
+        architecture: its model class.
+        dtype: the data type of its weights.
+        max_positions: the most tokens of a text; None if it has no limit of its own.
+        files: the number of its files that are served.
+        size: their bytes, which are downloaded.
+        weights: the bytes of its weights.
+        formats: a `save_mode` for each format, with the reason why it is not possible; None for one
+            that is possible.
+        fastest: the fastest format for the mode on this machine.
+        refusal: why it is not served; None if it is.
+    """
+
+    model: str
+    commit: str | None
+    mode: DetectedMode
+    architecture: str
+    dtype: str
+    max_positions: int | None
+    files: int
+    size: int
+    weights: int
+    formats: Mapping[str, str | None]
+    fastest: str
+    refusal: str | None
+
+    @property
+    def parameters(self) -> int:
+        """About the number of its parameters."""
+        return self.weights // BYTES_OF_DTYPES.get(self.dtype, 4)
+
+    @property
+    def memory(self) -> Mapping[str, int]:
+        """Bytes of its weights in memory, by data type."""
+        return {dtype: self.parameters * BYTES_OF_DTYPES[dtype] for dtype in SERVED}
+
+
+@dataclass(frozen=True)
+class _Files:
+    """The small files of a checkpoint, and the sizes of all."""
+
+    folder: Path
+    sizes: Mapping[str, int]
+    commit: str | None = None
+    hub_task: str | None = None
+    fetch: Callable[[str], Path] | None = None
+
+    def read(self, name: str) -> Path:
+        return self.fetch(name) if self.fetch else self.folder / name
+
+
+def check_model(
+    model: str,
+    revision: str | None,
+    hub: Hub,
+    mode: str | None = None,
+    *,
+    allow_pickle: bool = False,
+) -> ModelCheck:
+    """Read the small files of a checkpoint, and find out how it is served.
+
+    Args:
+        model: an id of the hub, or a folder.
+        revision: the revision on the hub.
+        hub: the hub.
+        mode: the mode, if it is not to be detected.
+        allow_pickle: whether pickles of weights may be served.
+
+    Raises:
+        HubError: the hub or the model is not available.
+        ModeNotCertain: its files fit several modes, or none.
+        WrongCheckpoint: it is no checkpoint, or its weights are in no file that is served.
+    """
+    with _small_files(model, revision, hub) as found:
+        files = checkpoint_files(found.sizes, model, found.read)
+        names = files.configs()
+        weights = files.weights(allow_pickle=allow_pickle)
+        for name in [*names, *(each for each in weights if each.endswith(INDEX))]:
+            found.read(name)
+        weights += files.shards(found.folder, weights)
+        detected = (
+            DetectedMode(mode, "it was named")
+            if mode
+            else detect_mode(found.folder, found.hub_task, model)
+        )
+        handler = HandlerSection(mode=detected.mode, model_name=model, allow_pickle=allow_pickle)
+        return _checked(model, found, handler, detected, {*names, *weights}, weights)
+
+
+def _checked(
+    model: str,
+    found: _Files,
+    handler: HandlerSection,
+    detected: DetectedMode,
+    names: set[str],
+    weights: list[str],
+) -> ModelCheck:
+    try:
+        _check_task(handler, found.folder)
+        refusal = None
+    except ConfigError as error:
+        refusal = str(error)
+    is_pipeline = detected.mode == "text_to_image"
+    config = None if is_pipeline else Checkpoint.read(found.folder, handler).config
+    return ModelCheck(
+        model=model,
+        commit=found.commit,
+        mode=detected,
+        architecture=(getattr(config, "architectures", None) or [""])[0],
+        dtype=str(getattr(config, "dtype", None) or "float32").removeprefix("torch."),
+        max_positions=getattr(config, "max_position_embeddings", None),
+        files=len(names),
+        size=sum(found.sizes[name] for name in names),
+        weights=sum(found.sizes[name] for name in weights if not name.endswith(INDEX)),
+        formats=dict(_formats(handler)),
+        fastest=_fastest(detected.mode),
+        refusal=refusal,
+    )
+
+
+def _fastest(mode: str) -> str:
+    return formats.choose(ModelConfig.parse({"handler": {"mode": mode}})).save_mode
+
+
+def _check_task(handler: HandlerSection, folder: Path) -> None:
+    """Check a checkpoint against its mode, as the download and the load do."""
+    check_compatible(handler, folder)
+    task = tasks.get(handler.mode)
+    checkpoint = task.checkpoint_class.read(folder, handler)
+    task.for_config(checkpoint.config)(checkpoint, handler)
+
+
+def _formats(handler: HandlerSection) -> Iterator[tuple[str, str | None]]:
+    """Yield each format with the reason why a mode does not have it here."""
+    for save_mode in save_modes():
+        if save_mode == AUTO:
+            continue
+        keys: dict[str, object] = {"mode": handler.mode, "save_mode": save_mode}
+        if formats.get(save_mode).fixed_shape:
+            keys["max_length"] = WIDTH
+        try:
+            check_config(ModelConfig.parse({"handler": keys}))
+        except WrongConfig as error:
+            yield save_mode, error.problem
+            continue
+        missing = formats.get(save_mode).missing_packages
+        yield save_mode, f"{missing[0]} is not installed" if missing else None
+
+
+@contextmanager
+def _small_files(model: str, revision: str | None, hub: Hub) -> Iterator[_Files]:
+    """Yield the files of a folder, or those of a repository, which are downloaded when read."""
+    folder = Path(model)
+    if folder.is_dir():
+        yield _Files(folder, {name: (folder / name).stat().st_size for name in files_in(folder)})
+        return
+    snapshot = hub.snapshot(model, revision)
+    with TemporaryDirectory(prefix="check-") as made:
+
+        def fetch(name: str) -> Path:
+            return hub.fetch(snapshot, snapshot.files[name], Path(made))
+
+        sizes = {name: file.size for name, file in snapshot.files.items()}
+        yield _Files(Path(made), sizes, snapshot.commit, snapshot.hub_task, fetch)

@@ -1,0 +1,137 @@
+"""`check_model.py`: how a model is served, before its weights are downloaded."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from handlers.config.choices import save_modes
+from scripts import check_model
+from scripts.hub.client import Hub
+from tests.sentences import Sentence
+from tests.standins.checkpoints import write_checkpoint, write_config
+from tests.standins.hub import LocalHub
+
+Check = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def check(hub: LocalHub, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Check:
+    """Run the command with the local hub; return its exit code, output and errors."""
+    monkeypatch.setattr(check_model, "Hub", lambda: Hub(hub.url))
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(model: object, **options: Any) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = 0
+        try:
+            check_model.main(str(model), **options)
+        except typer.Exit as ended:
+            code = ended.exit_code
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def test_a_model_is_checked_before_its_weights_are_downloaded(check: Check, hub: LocalHub) -> None:
+    code, out, err = check("org/name")
+    assert (code, err) == (0, "")
+    for fact in ("sequence_classification", "DistilBertForSequenceClassification", "512 positions"):
+        assert fact in out
+    assert not [name for name in hub.sent if name.endswith((".safetensors", ".bin"))]
+
+
+def test_a_check_is_printed_as_json(check: Check, hub: LocalHub) -> None:
+    document = json.loads(check("org/name", as_json=True)[1])
+    assert document["commit"] == hub.repositories["org/name"].resolve("main")
+    assert document["mode"]["mode"] == "sequence_classification"
+    assert set(document["formats"]) == set(save_modes()) - {"auto"}
+    assert document["formats"]["pretrained"] is None
+    assert document["memory"]["float32"] == document["weights"]
+    assert document["refusal"] is None
+
+
+def test_a_folder_with_shards_is_checked_as_it_is(check: Check, tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "model", shards=True)
+    document = json.loads(check(folder, as_json=True)[1])
+    shards = list(folder.glob("model-*.safetensors"))
+    assert len(shards) > 1
+    assert document["weights"] == sum(shard.stat().st_size for shard in shards)
+
+
+def test_a_yaml_is_checked_with_its_mode(check: Check, tmp_path: Path) -> None:
+    path = write_config(tmp_path / "a.yaml", mode="zero_shot_classification")
+    code, out, err = check(path)
+    assert "zero_shot_classification" in out
+    assert (code, err.strip()) == (1, Sentence("entail"))
+
+
+def test_a_model_of_another_head_is_not_served(check: Check) -> None:
+    code, out, err = check("org/name", mode="question_answering")
+    assert "no" in out.splitlines()[-1]
+    assert (code, err.strip()) == (1, Sentence("DistilBertForQuestionAnswering"))
+
+
+@pytest.mark.parametrize(
+    ("files", "fact"),
+    [
+        ({"adapter_config.json": "{}"}, "LoRA"),
+        ({"config.json": "{", "model.safetensors": ""}, "config.json"),
+        ({"model.gguf": ""}, "llama.cpp"),
+    ],
+)
+def test_what_is_no_checkpoint_is_said_in_a_sentence(
+    check: Check, hub: LocalHub, tmp_path: Path, files: dict[str, str], fact: str
+) -> None:
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    hub.push("org/other", tmp_path)
+    code, out, err = check("org/other")
+    assert (code, out, err.strip()) == (1, "", Sentence(fact))
+
+
+def test_pickles_are_refused_unless_they_are_allowed(
+    check: Check, hub: LocalHub, tmp_path: Path
+) -> None:
+    hub.push("org/old", write_checkpoint(tmp_path / "old", pickle=True))
+    code, _, err = check("org/old")
+    assert (code, err.strip()) == (1, Sentence("pytorch_model.bin"))
+    assert check("org/old", allow_pickle=True)[0] == 0
+
+
+def test_a_model_of_own_code_is_refused(
+    check: Check, hub: LocalHub, checkpoint: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(checkpoint, tmp_path / "own"))
+    config = json.loads((folder / "config.json").read_text())
+    config["auto_map"] = {"AutoModelForSequenceClassification": "own.Classifier"}
+    (folder / "config.json").write_text(json.dumps(config))
+    hub.push("org/own", folder)
+    code, _, err = check("org/own")
+    assert (code, err.strip()) == (1, Sentence("auto_map"))
+
+
+def test_a_mode_that_is_not_certain_is_asked_for(
+    check: Check, hub: LocalHub, tmp_path: Path
+) -> None:
+    hub.push("org/base", write_checkpoint(tmp_path / "base", head=""))
+    code, out, err = check("org/base")
+    assert (code, out, err.strip()) == (1, "", Sentence("org/base", "feature_extraction"))
+    assert check("org/base", mode="feature_extraction")[0] == 0
+
+
+def test_an_unknown_mode_is_refused(check: Check) -> None:
+    with pytest.raises(typer.BadParameter) as caught:
+        check("org/name", mode="fill_maks")
+    assert str(caught.value) == Sentence("fill_maks", "fill_mask")
+
+
+def test_a_model_that_the_hub_does_not_have_is_said(check: Check, hub: LocalHub) -> None:
+    code, out, err = check("org/gone")
+    assert (code, out, err.strip()) == (1, "", Sentence("org/gone", hub.url))
