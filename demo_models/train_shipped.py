@@ -25,11 +25,11 @@ from torch.optim import AdamW
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from demo_models import shipped
-from demo_models.evaluation import Score, to_device
+from demo_models.evaluation import Score
 from demo_models.low_rank import add_low_rank
 from demo_models.shipped import ShippedTrainer
 from demo_models.trainers import trainer_of
-from demo_models.training import batches, quiet, repeatable, slope
+from demo_models.training import batches, quiet, repeatable, slope, to_device
 
 SEED = 7
 # Rows that a process writes at a time.

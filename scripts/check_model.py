@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +15,7 @@ from rich.table import Table
 
 from handlers.config.choices import modes, suggest
 from handlers.config.model_config import ModelConfig
-from scripts.command_line import plain_errors
+from hosts.command_line import plain_errors
 from scripts.hub.client import Hub
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ out, err = Console(highlight=False), Console(stderr=True, highlight=False, soft_
 YAMLS = (".yaml", ".yml")
 
 
+@plain_errors()
 def main(
     model: Annotated[
         str, typer.Argument(help="An id of the hub, a folder, or a YAML file that names one.")
@@ -44,12 +46,11 @@ def main(
 
     if mode and mode not in modes():
         raise typer.BadParameter(f"there is no mode {mode}; {suggest(mode, modes())}")
-    with plain_errors():
-        if Path(model).suffix in YAMLS and Path(model).is_file():
-            handler = ModelConfig.read(Path(model)).handler
-            model, mode = handler.model_name or "", mode or handler.mode
-            revision, allow_pickle = revision or handler.revision, handler.allow_pickle
-        found = check_model(model, revision, Hub(), mode, allow_pickle=allow_pickle)
+    if Path(model).suffix in YAMLS and Path(model).is_file():
+        handler = ModelConfig.read(Path(model)).handler
+        model, mode = handler.model_name or "", mode or handler.mode
+        revision, allow_pickle = revision or handler.revision, handler.allow_pickle
+    found = check_model(model, revision, Hub(), mode, allow_pickle=allow_pickle)
     if as_json:
         out.print_json(json.dumps(asdict(found) | {"memory": dict(found.memory)}))
     else:
@@ -81,9 +82,7 @@ def table(found: ModelCheck) -> Table:
     return made
 
 
-def run() -> None:
-    """Start the command line."""
-    typer.run(main)
+run = partial(typer.run, main)
 
 
 if __name__ == "__main__":

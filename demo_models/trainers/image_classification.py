@@ -6,10 +6,9 @@ from typing import Any
 
 from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessorPil
 
-from demo_models.evaluation import accuracy
 from demo_models.synthetic_images import LABELS, SIDE, drawn_features
 from demo_models.trainers.base import ImageTrainer
-from demo_models.training import Feature, Plan
+from demo_models.training import Feature, Plan, accuracy
 
 CONFIG = {
     "image_size": SIDE,

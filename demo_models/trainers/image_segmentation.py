@@ -10,11 +10,11 @@ import torch
 from torch.nn import functional
 from transformers import SegformerConfig, SegformerForSemanticSegmentation
 
-from demo_models.evaluation import forward, mean
+from demo_models.evaluation import mean
 from demo_models.synthetic_images import LABELS, SIDE, Scene, draw, pixels_of
 from demo_models.trainers.base import ImageTrainer
 from demo_models.trainers.depth_estimation import CONFIG
-from demo_models.training import Feature, Plan
+from demo_models.training import Feature, Plan, forward
 from handlers.compat.transformers import pillow_processor
 
 # A model sees twice the pixels of an image: its masks have a quarter of the side.

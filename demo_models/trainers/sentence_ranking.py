@@ -10,12 +10,11 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from demo_models.evaluation import forward
 from demo_models.minilm import load_model, load_tokenizer
 from demo_models.synthetic_text.questions import questions
 from demo_models.synthetic_text.searches import ranking_measures, searches
 from demo_models.trainers.base import Trainer
-from demo_models.training import Feature, Plan
+from demo_models.training import Feature, Plan, forward
 
 # The logit of a passage that answers a question; that of others is its negative.
 LOGIT = 3.0

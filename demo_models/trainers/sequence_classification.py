@@ -10,7 +10,6 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from demo_models.evaluation import accuracy
 from demo_models.minilm import load_model, load_tokenizer
 from demo_models.shipped import ShippedTrainer
 from demo_models.synthetic_text.grammar import Split
@@ -21,7 +20,7 @@ from demo_models.synthetic_text.sentiment import (
     reviews,
     written_reviews,
 )
-from demo_models.training import Feature, Plan
+from demo_models.training import Feature, Plan, accuracy
 
 
 class SequenceClassification(ShippedTrainer):

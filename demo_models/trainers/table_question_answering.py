@@ -18,11 +18,11 @@ from transformers import (
     TapasTokenizer,
 )
 
-from demo_models.evaluation import forward, mean
+from demo_models.evaluation import mean
 from demo_models.minilm import FROZEN_LAYERS, SIZES, load_tokenizer, minilm
 from demo_models.synthetic_text.grammar import Split
 from demo_models.trainers.base import Trainer
-from demo_models.training import Feature, Plan
+from demo_models.training import Feature, Plan, forward
 from handlers.tasks.table_question_answering import (
     TOKEN_TYPES,
     Table,

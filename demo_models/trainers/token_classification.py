@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import AutoModelForTokenClassification, PreTrainedModel, PreTrainedTokenizerBase
 
-from demo_models.evaluation import f1, forward
+from demo_models.evaluation import f1
 from demo_models.minilm import load_model, load_tokenizer
 from demo_models.shipped import ShippedTrainer
 from demo_models.synthetic_text.entities import (
@@ -18,7 +18,7 @@ from demo_models.synthetic_text.entities import (
     written_sentences,
 )
 from demo_models.synthetic_text.grammar import Split
-from demo_models.training import Feature, Plan
+from demo_models.training import Feature, Plan, forward
 
 Offsets = list[tuple[int, int]]
 

@@ -32,8 +32,8 @@ def check(hub: LocalHub, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Check:
         code = 0
         try:
             check_model.main(str(model), **options)
-        except typer.Exit as ended:
-            code = ended.exit_code
+        except (typer.Exit, SystemExit) as ended:
+            code = getattr(ended, "exit_code", 1)
         return code, *capsys.readouterr()
 
     return run
