@@ -60,6 +60,7 @@ class Dispatcher:
         self._engine = engine
         model = engine.describe(name, version)
         self._protocols = protocols.create(model)
+        self._by_path = _by_path(self._protocols)
         self._reads_media = model.task.wire.reads_media
         self._limits = (limits or server_limits()).for_rows(model.limits.max_rows)
         engine.max_result_bytes = self._limits.max_response_bytes
@@ -138,8 +139,12 @@ class Dispatcher:
     def _recognise(self, http_request: HttpRequest) -> BaseProtocol:
         """Return the first protocol that recognises a request.
 
-        A body that TorchServe has read as an object is offered to those with one of its keys alone.
+        A path of a route is offered to the protocols with the path alone, and a body that
+        TorchServe has read as an object to those with one of its keys.
         """
+        for protocol in self._by_path.get(http_request.path, ()):
+            if protocol.recognises(http_request):
+                return protocol
         body = http_request.own_body
         for protocol in self._protocols:
             if protocol.body_keys is None or body is None:
@@ -188,6 +193,16 @@ class Dispatcher:
                 f" {limit:,}; ask for less."
             )
         return response
+
+
+def _by_path(known: Sequence[BaseProtocol]) -> dict[str, list[BaseProtocol]]:
+    """Return the protocols that may recognise each path of a route, in the order of all."""
+    found: dict[str, list[BaseProtocol]] = {}
+    for number, protocol in enumerate(known, 1):
+        for path in protocol.paths or ():
+            earlier = known[:number]
+            found[path] = [each for each in earlier if each.paths is None or path in each.paths]
+    return found
 
 
 def _wants_page(parsed: ParsedRequest, outcomes: Sequence[Any]) -> bool:

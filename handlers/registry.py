@@ -192,12 +192,12 @@ PROTOCOLS = Registry(
     "handlers.protocols",
     "Protocol",
     (
-        "describe",
         "cohere",
         "openai",
         "text_embeddings_inference",
         "text_generation_inference",
         "vllm",
+        "describe",
         "sagemaker",
         "open_inference",
         "kserve_v1",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -139,6 +139,23 @@ def _listed(names: Sequence[str]) -> dict[str, str]:
 Examples = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
+# What a model without the ability does not do, for errors.
+LACKS: Mapping[Ability, str] = {
+    "embed": "makes no embeddings of texts",
+    "embed_all": "makes no embeddings of tokens",
+    "embed_sparse": "makes no sparse embeddings",
+    "rerank": "ranks no texts",
+    "similarity": "compares no sentences",
+    "predict": "classifies no texts",
+    "transcribe": "recognizes no speech",
+    "speak": "speaks no texts",
+    "generates": "writes no texts",
+    "continues_prompts": "continues no prompts and chats. Send its inputs without this path, or to"
+    " generate",
+    "generates_images": "makes no images",
+}
+
+
 @dataclass(frozen=True)
 class Route:
     """A path below the path of a model, with the types of its requests and responses.
@@ -179,27 +196,40 @@ class Route:
     other_types: Mapping[str, type] = field(default_factory=dict)
     other_statuses: Mapping[int, str] = field(default_factory=dict)
 
+    def check(self, http_request: HttpRequest, model: ModelInfo) -> HttpRequest:
+        """Check that a request asks a model for something that both the route and the model do.
+
+        Returns:
+            The request, whose response lists the keys that no server defines.
+
+        Raises:
+            Unprocessable: the model lacks the ability, the request is for an explanation, or it has
+                a refused key.
+        """
+        self.check_abilities(model)
+        check_not_explained(http_request)
+        return self.keys.check(http_request)
+
+    def check_abilities(self, model: ModelInfo) -> None:
+        """Check that a model does what the route is for; the engine checks for a tokenizer.
+
+        Raises:
+            Unprocessable: it does not.
+        """
+        if "tokenizes" in self.abilities or not self.abilities:
+            return
+        if model.task.abilities.isdisjoint(self.abilities):
+            ability = self.abilities[0]
+            if ability == "continues_prompts" and not model.task.generation.texts:
+                ability = "generates"
+            raise Unprocessable(f"This model's mode is {model.mode}; it {LACKS[ability]}.")
+
 
 # Errors whose cause is in their item.
 ITEM_ERRORS = (BadRequest, RequestTooLarge, Unprocessable)
 # What tasks call the inputs of a request.
 INPUTS = "inputs"
 QUOTED = re.compile(r"""("[^"]*"|'[^']*')""")
-# What a model without the ability does not do, for errors.
-LACKS: Mapping[Ability, str] = {
-    "embed": "makes no embeddings of texts",
-    "embed_all": "makes no embeddings of tokens",
-    "embed_sparse": "makes no sparse embeddings",
-    "rerank": "ranks no texts",
-    "similarity": "compares no sentences",
-    "predict": "classifies no texts",
-    "transcribe": "recognizes no speech",
-    "speak": "speaks no texts",
-    "generates": "writes no texts",
-    "continues_prompts": "continues no prompts and chats. Send its inputs without this path, or to"
-    " generate",
-    "generates_images": "makes no images",
-}
 
 
 @dataclass(frozen=True)
@@ -266,13 +296,18 @@ class BaseProtocol(ABC):
     def __init__(self, model: ModelInfo) -> None:
         self.model = model
 
-    @abstractmethod
+    @property
+    def paths(self) -> Collection[str] | None:
+        """The paths that the format may recognise; None for any path."""
+        return {route.path for route in self.routes} or None
+
     def recognises(self, http_request: HttpRequest) -> bool:
         """Return whether a request is in this format, by its path, content type or content.
 
         Raises:
             RequestError: the content decides and cannot be decoded.
         """
+        return http_request.path in (self.paths or ())
 
     @abstractmethod
     def parse(self, http_request: HttpRequest) -> ParsedRequest:
@@ -348,27 +383,14 @@ class BaseProtocol(ABC):
         check_count(count, name, self.model.limits.max_rows)
 
 
-def check_not_explained(http_request: HttpRequest, path: str) -> None:
-    """Check that a path is not requested below `/explanations`.
+def check_not_explained(http_request: HttpRequest) -> None:
+    """Check that a path with results alone is not requested below `/explanations`.
 
     Raises:
         Unprocessable: it is.
     """
     if http_request.explains:
-        raise Unprocessable(f"{path} explains nothing; send inputs without this path.")
-
-
-def check_abilities(model: ModelInfo, route: Route) -> None:
-    """Check that a model does what a route is for.
-
-    Raises:
-        Unprocessable: it does not.
-    """
-    if route.abilities and model.task.abilities.isdisjoint(route.abilities):
-        ability = route.abilities[0]
-        if ability == "continues_prompts" and not model.task.generation.texts:
-            ability = "generates"
-        raise Unprocessable(f"This model's mode is {model.mode}; it {LACKS[ability]}.")
+        raise Unprocessable(f"{http_request.path} explains nothing; send inputs without this path.")
 
 
 def texts_or_ids(value: Any, name: str, max_rows: int) -> list[Any]:

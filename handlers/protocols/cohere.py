@@ -34,8 +34,6 @@ from handlers.protocols.base import (
     KeyTable,
     ParsedRequest,
     Route,
-    check_abilities,
-    check_not_explained,
     first_error,
     ignored,
     refused,
@@ -323,7 +321,6 @@ class Protocol(BaseProtocol):
         return http_request.path in self._paths
 
     def parse(self, http_request: HttpRequest) -> ParsedRequest:
-        check_not_explained(http_request, http_request.path)
         return self._paths.get(http_request.path, self._parse_rerank)(http_request)
 
     def write(self, parsed: ParsedRequest, outcomes: Sequence[Any]) -> HttpResponse:
@@ -344,8 +341,7 @@ class Protocol(BaseProtocol):
         return {"id": str(uuid.uuid4()), "message": str(error), "detail": str(error)}
 
     def _parse_embed(self, http_request: HttpRequest) -> ParsedRequest:
-        check_abilities(self.model, EMBED_ROUTE)
-        http_request = EMBED_ROUTE.keys.check(http_request)
+        http_request = EMBED_ROUTE.check(http_request, self.model)
         body = parse_body(EmbedBody, http_request.content)
         texts = self._texts(body)
         version = http_request.path.partition("/")[0].removeprefix("v")
@@ -359,8 +355,7 @@ class Protocol(BaseProtocol):
         return ParsedRequest(http_request, requests, write)
 
     def _parse_rerank(self, http_request: HttpRequest) -> ParsedRequest:
-        check_abilities(self.model, RERANK_ROUTE)
-        http_request = RERANK_ROUTE.keys.check(http_request)
+        http_request = RERANK_ROUTE.check(http_request, self.model)
         body = parse_body(RerankBody, http_request.content)
         self.check_count(len(body.documents), "documents")
         documents = [_text_of(document) for document in body.documents]

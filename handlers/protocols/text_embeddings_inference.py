@@ -34,7 +34,6 @@ from handlers.protocols.base import (
     KeyTable,
     ParsedRequest,
     Route,
-    check_abilities,
     first_error,
     texts_or_ids,
 )
@@ -331,8 +330,7 @@ class Protocol(InferenceServer):
     def _read(self, http_request: HttpRequest, *required: str) -> Mapping[str, Any]:
         """Return the body of a request for a path, with the keys that it must have."""
         route = self._routes[http_request.path]
-        if route.path != "decode":  # of any model with a tokenizer
-            check_abilities(self.model, route)
+        route.check_abilities(self.model)
         return read_object(http_request.content, required, route.keys)
 
     def _parse_texts(

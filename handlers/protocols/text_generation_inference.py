@@ -7,7 +7,7 @@ health     whether the model answers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, NotRequired
@@ -35,7 +35,6 @@ from handlers.protocols.base import (
     KeyTable,
     ParsedRequest,
     Route,
-    check_abilities,
     check_not_explained,
     honoured,
     ignored,
@@ -158,6 +157,10 @@ class InferenceServer(hugging_face.Protocol):
             HEALTH: lambda http_request: ParsedRequest(http_request, asks_health=True),
         }
 
+    @property
+    def paths(self) -> Collection[str]:
+        return self._paths.keys()
+
     def recognises(self, http_request: HttpRequest) -> bool:
         if http_request.path == TOKENIZE and TOKENIZE in self._paths:
             content = http_request.content
@@ -165,7 +168,7 @@ class InferenceServer(hugging_face.Protocol):
         return http_request.path in self._paths
 
     def parse(self, http_request: HttpRequest) -> ParsedRequest:
-        check_not_explained(http_request, http_request.path)
+        check_not_explained(http_request)
         return self._paths[http_request.path](http_request)
 
     def write(self, parsed: ParsedRequest, outcomes: Sequence[Any]) -> HttpResponse:
@@ -367,7 +370,7 @@ class Protocol(InferenceServer):
         )
 
     def _prompt(self, http_request: HttpRequest) -> Request:
-        check_abilities(self.model, GENERATE)
+        GENERATE.check_abilities(self.model)
         content = read_object(http_request.content, ["inputs"], BODY)
         inputs = content["inputs"]
         if not isinstance(inputs, str):

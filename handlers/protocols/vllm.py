@@ -27,7 +27,6 @@ from handlers.protocols.base import (
     ParsedRequest,
     Route,
     check_count,
-    check_not_explained,
     ignored,
     refused,
 )
@@ -134,13 +133,9 @@ class Protocol(BaseProtocol):
         ),
     )
 
-    def recognises(self, http_request: HttpRequest) -> bool:
-        return http_request.path in (TOKENIZE, DETOKENIZE)
-
     def parse(self, http_request: HttpRequest) -> ParsedRequest:
-        check_not_explained(http_request, http_request.path)
         route = next(each for each in self.routes if each.path == http_request.path)
-        http_request = route.keys.check(http_request)
+        http_request = route.check(http_request, self.model)
         parse = self._parse_text if http_request.path == TOKENIZE else self._parse_ids
         return parse(http_request)
 

@@ -8,7 +8,7 @@ below the same path, so `models/<name>` has its keys `name` and `ready` as well.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -66,6 +66,11 @@ class Protocol(BaseProtocol):
     def __init__(self, model: ModelInfo) -> None:
         super().__init__(model)
         self._endpoints = {each.path(): each(model) for each in ENDPOINTS}
+
+    @property
+    def paths(self) -> Collection[str] | None:
+        """The paths of the endpoints, with and without `v1`; others below `v1` are refused."""
+        return {*self._endpoints, *(f"v1/{path}" for path in self._endpoints)}
 
     def recognises(self, http_request: HttpRequest) -> bool:
         return PATH.fullmatch(http_request.path) is not None

@@ -329,11 +329,6 @@ class SpeechBody(Body):
     noise_scale_duration: float | None = None
 
     def check_supported(self) -> None:
-        """Check that this server can do what the body asks for.
-
-        Raises:
-            RequestError: it cannot.
-        """
         if self.response_format == "aac":
             raise BadRequest(
                 "This server writes no AAC files; set response_format to mp3, opus, flac, wav or"
@@ -378,7 +373,6 @@ class Speech(Endpoint[SpeechBody]):
     inputs_key = "input"
 
     def parsed_request(self, http_request: HttpRequest, body: SpeechBody) -> ParsedRequest:
-        body.check_supported()
         return ParsedRequest(http_request, [Request(body.input, body.parameters)], Call(self, body))
 
     def write(self, parsed: ParsedRequest, results: Sequence[Any]) -> HttpResponse:

@@ -290,11 +290,6 @@ class CompletionBody(Sampling):
     logprobs: TopTokens | None = None
 
     def check_supported(self) -> None:
-        """Check that this server can do what the body asks for.
-
-        Raises:
-            Unprocessable: it cannot.
-        """
         if self.echo and self.logprobs is not None:
             raise Unprocessable(
                 "logprobs cannot be done with echo, as those of the prompt are not computed"

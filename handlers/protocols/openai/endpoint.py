@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
 from handlers import __version__
 from handlers.errors import RequestError
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
-from handlers.protocols.base import ParsedRequest, Route, check_abilities, check_not_explained
+from handlers.protocols.base import ParsedRequest, Route
 from handlers.protocols.openai.errors import ModelNotFound
 from handlers.protocols.openai.types import ServedModel
 from handlers.types.model_info import ModelInfo
@@ -30,8 +30,15 @@ class Body(WholeNumbers):
 
     model: str | None = None
 
+    def check_supported(self) -> None:
+        """Check that this server can do what the body asks for.
 
-BodyT = TypeVar("BodyT", bound=BaseModel)
+        Raises:
+            RequestError: it cannot.
+        """
+
+
+BodyT = TypeVar("BodyT", bound=Body)
 
 
 class Endpoint(ABC, Generic[BodyT]):
@@ -59,9 +66,7 @@ class Endpoint(ABC, Generic[BodyT]):
         Raises:
             RequestError: it cannot be understood, or this model cannot do it.
         """
-        check_abilities(self.model, self.route)
-        check_not_explained(http_request, self.path())
-        http_request = self.route.keys.check(http_request)
+        http_request = self.route.check(http_request, self.model)
         return self.parsed_request(http_request, self.read_body(http_request.content))
 
     def read_body(self, content: Any) -> BodyT:
@@ -71,6 +76,7 @@ class Endpoint(ABC, Generic[BodyT]):
             RequestError: it is wrong, or has a setting that is not supported.
         """
         body: BodyT = parse_body(self.route.body, content)
+        body.check_supported()
         return body
 
     @abstractmethod

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import uuid
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, repeat
@@ -290,11 +290,14 @@ class GenerationEndpoint(Endpoint[BodyT]):
         if parameters.get("truncate") == WHOLE:
             parameters["truncate"] = self._longest_prompt(body.max_new_tokens or 1)
         call = GenerationCall(self, body, self._head(body))
+        inputs = self.inputs(body)
+        streams: Iterable[ChoiceStream | None] = repeat(None)
+        if body.stream:
+            repeats = parameters["num_return_sequences"] == 1
+            streams = self._streams(http_request, call, inputs, repeats=repeats)
         requests = [
             Request(each, parameters, use_remaining_context=True, stream=stream)
-            for each, stream in self._with_streams(
-                http_request, call, repeats=parameters["num_return_sequences"] == 1
-            )
+            for each, stream in zip(inputs, streams, strict=False)
         ]
         return ParsedRequest(http_request, requests, call)
 
@@ -321,18 +324,22 @@ class GenerationEndpoint(Endpoint[BodyT]):
     def last_event(self, parsed: ParsedRequest, error: RequestError) -> bytes:
         return event(error_body(error)) + DONE
 
-    def _with_streams(
-        self, http_request: HttpRequest, call: GenerationCall[BodyT], *, repeats: bool
-    ) -> Iterator[tuple[Any, ChoiceStream | None]]:
-        """Yield each input, and the stream of its texts if the body asks for streams."""
-        body, new = call.body, partial(ChoiceStream, http_request, self, call)
+    def _streams(
+        self,
+        http_request: HttpRequest,
+        call: GenerationCall[BodyT],
+        inputs: Sequence[Any],
+        *,
+        repeats: bool,
+    ) -> Iterator[ChoiceStream]:
+        """Yield the stream of the choices of each input."""
+        choices, new = call.body.choices, partial(ChoiceStream, http_request, self, call)
         echoes = bool(http_request.content.get("echo"))
-        for number, each in enumerate(self.inputs(body)):
+        for number, each in enumerate(inputs):
             prefix = each if echoes and isinstance(each, str) else ""
-            first, *following = range(number * body.choices, (number + 1) * body.choices)
+            first, *following = range(number * choices, (number + 1) * choices)
             others = [new(index, prefix) for index in following]
-            stream = new(first, prefix, others, repeats=repeats)
-            yield each, stream if body.stream else None
+            yield new(first, prefix, others, repeats=repeats)
 
     def _last_events(self, parsed: ParsedRequest, choices: Sequence[Any]) -> bytes:
         """Return the events that end a stream."""
@@ -461,9 +468,7 @@ class Completions(GenerationEndpoint[CompletionBody]):
         prompts = _list_in(content, "prompt")
         if prompts is not None and not isinstance(next(iter(prompts), None), int):
             check_count(len(prompts), "prompt", self.model.limits.max_rows)
-        body = super().read_body(content)
-        body.check_supported()
-        return body
+        return super().read_body(content)
 
     def inputs(self, body: CompletionBody) -> list[Any]:
         return list(body.prompts)

@@ -56,11 +56,6 @@ class ImageBody(Body):
     guidance_scale: float | None = None
 
     def check_supported(self) -> None:
-        """Check that this server can do what the body asks for.
-
-        Raises:
-            Unprocessable: it cannot.
-        """
         if self.response_format == "url":
             raise Unprocessable(
                 "This server stores no images, so it has no URLs of them; set response_format to"
@@ -114,7 +109,6 @@ class Images(Endpoint[ImageBody]):
     inputs_key = "prompt"
 
     def parsed_request(self, http_request: HttpRequest, body: ImageBody) -> ParsedRequest:
-        body.check_supported()
         progress = HttpStepStream(http_request, _comment) if body.stream else None
         request = Request(body.prompt, body.parameters, progress=progress)
         return ParsedRequest(http_request, [request], Call(self, body))

@@ -9,7 +9,7 @@ Messages or a prompt without another key of OpenAI's are inputs for the Hugging 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 from handlers.http.request import HttpRequest
@@ -28,6 +28,10 @@ class Protocol(openai.Protocol):
 
     body_keys = MappingProxyType({**dict.fromkeys(GENERATION, object), "input": object})
     routes = ()
+
+    @property
+    def paths(self) -> Collection[str] | None:
+        return None
 
     def recognises(self, http_request: HttpRequest) -> bool:
         if http_request.path or http_request.explains or not self._paths:

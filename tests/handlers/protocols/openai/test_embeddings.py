@@ -138,7 +138,7 @@ def test_a_text_to_explain_is_no_embedding() -> None:
     chosen = protocol_of(explanation_of({"input": "a"}))
     assert type(chosen).__module__ == "handlers.protocols.legacy"
     http_request = HttpRequest({"body": {}}, {"url_path": "v1/embeddings", "explain": "True"})
-    with refused(RequestError, "embeddings"):
+    with refused(RequestError, "v1/embeddings"):
         protocol_of(http_request).parse(http_request)
 
 
