@@ -3,6 +3,8 @@
 # mypy: disable-error-code="import-not-found, no-redef, no-untyped-def"
 from __future__ import annotations
 
+from typing import Any
+
 try:
     from handlers.checkpoints.placement import pick_device
     from handlers.process.deadline import Deadline
@@ -42,7 +44,13 @@ except ModuleNotFoundError:  # version 0.2.0
     from handlers.schemas.model_info import TEXT_COLUMN
     from handlers.schemas.request import Request
 
+# An item of a list; version 0.2.0 says that it is not alone.
+IS_ITEM: dict[str, Any] = (
+    {"is_batch_item": True} if hasattr(Request, "is_batch_item") else {"alone": False}
+)
+
 __all__ = [
+    "IS_ITEM",
     "TEXT_COLUMN",
     "Deadline",
     "Dispatcher",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from handlers.errors import RequestError, attempt
 from handlers.http.decoding import value_or_text
 from handlers.protocols.items import read_item
-from hosts.archive_handlers import TEXT_COLUMN, Request, load_engine, prepare_process
+from hosts.archive_handlers import IS_ITEM, TEXT_COLUMN, Request, load_engine, prepare_process
 
 if TYPE_CHECKING:  # An older archive has no such name.
     from handlers.errors import ErrorBody
@@ -60,4 +60,4 @@ class BulkModel:
 
     def _read(self, value: Any) -> Request:
         inputs, own = read_item(value, self._columns, "row", explains=False)
-        return Request(inputs, {**self._parameters, **own}, alone=False)
+        return Request(inputs, {**self._parameters, **own}, **IS_ITEM)

@@ -365,7 +365,7 @@ class BaseProtocol(ABC):
         if not isinstance(inputs, list) or not self.is_list(inputs):
             return [Request(inputs, parameters)]
         self.check_count(len(inputs), name)
-        return [Request(item, parameters, alone=False) for item in inputs]
+        return [Request(item, parameters, is_batch_item=True) for item in inputs]
 
     def is_list(self, inputs: Any) -> bool:
         """Return whether inputs are a list of items: a chat, and a pair of texts, are one item."""

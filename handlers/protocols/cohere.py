@@ -350,7 +350,8 @@ class Protocol(BaseProtocol):
         write = partial(_embeddings, version, texts, types)
         parameters = {**body.parameters(self.model.prompts), **FLOATS}
         requests = [
-            Request(text, parameters, alone=False, token_count=TokenCount()) for text in texts
+            Request(text, parameters, is_batch_item=True, token_count=TokenCount())
+            for text in texts
         ]
         return ParsedRequest(http_request, requests, write)
 

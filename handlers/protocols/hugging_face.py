@@ -250,7 +250,7 @@ class Protocol(BaseProtocol):
             return ""
         if kind := preferred_file(request, files.content_types):
             return kind
-        if preferred_type(request, default="") or not parsed.requests[0].alone:
+        if preferred_type(request, default="") or parsed.requests[0].is_batch_item:
             return ""
         agent = request.header("user-agent")
         return files.clients_type if files.clients and files.clients.search(agent) else ""
@@ -270,7 +270,7 @@ class Protocol(BaseProtocol):
     def response_body(self, parsed: ParsedRequest, results: Sequence[Any]) -> Any:
         """Return the results, or that of a single text; for the hub's clients as the hub does."""
         request, of_hub = parsed.requests[0], self.model.task.wire.hub_result
-        if not request.alone:
+        if request.is_batch_item:
             return list(results)
         if of_hub and isinstance(request.inputs, str) and not parsed.http_request.explains:
             agent = parsed.http_request.header("user-agent")
@@ -311,9 +311,12 @@ class Protocol(BaseProtocol):
             or http_request.explains
         ):
             raise Unprocessable("Only generated texts and images are streamed; leave stream out.")
-        if self.model.task.generation.images and not request.alone:
+        if self.model.task.generation.images and request.is_batch_item:
             raise Unprocessable("A stream has the images of one prompt; send one.")
-        if not request.alone or self._parameter("num_return_sequences", request) not in (None, 1):
+        if request.is_batch_item or self._parameter("num_return_sequences", request) not in (
+            None,
+            1,
+        ):
             raise Unprocessable("A stream has one text; send one prompt and request one sequence.")
 
     def _parameter(self, name: str, request: Request) -> Any:

@@ -74,4 +74,4 @@ class Protocol(BaseProtocol):
     def _request(self, instance: Any, shared: Mapping[str, Any], explains: bool) -> Request:
         columns = self.model.task.wire.input_columns
         inputs, own = read_item(instance, columns, "instance", explains=explains)
-        return Request(inputs, {**shared, **own}, alone=False)
+        return Request(inputs, {**shared, **own}, is_batch_item=True)

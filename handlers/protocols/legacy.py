@@ -51,12 +51,12 @@ class Protocol(BaseProtocol):
     def write(self, parsed: ParsedRequest, outcomes: Sequence[Any]) -> HttpResponse:
         results = [self._result(outcome, parsed.explains) for outcome in outcomes]
         response = super().write(parsed, results)
-        if parsed.requests[0].alone and isinstance(results[0], str):
+        if not parsed.requests[0].is_batch_item and isinstance(results[0], str):
             return HttpResponse(results[0].encode(), content_type=TEXT)
         return response
 
     def response_body(self, parsed: ParsedRequest, results: Sequence[Any]) -> Any:
-        return results[0] if parsed.requests[0].alone else list(results)
+        return list(results) if parsed.requests[0].is_batch_item else results[0]
 
     def _result(self, outcome: Any, explains: bool) -> Any:
         if self._legacy is None or isinstance(outcome, RequestError):

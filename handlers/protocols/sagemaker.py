@@ -126,7 +126,7 @@ class Protocol(BaseProtocol):
             return Line([self._request(item, explains)])
         self.check_count(len(inputs), "inputs")
         requests = [self._request({**item, "inputs": each}, explains) for each in inputs]
-        return Line([replace(request, alone=False) for request in requests], is_list=True)
+        return Line([replace(request, is_batch_item=True) for request in requests], is_list=True)
 
     def _list_of_inputs(self, item: Any) -> list[Any] | None:
         """Return the list of inputs in a line's item; None where it has none."""
@@ -169,7 +169,7 @@ def _without_stream(item: Any) -> Any:
 def _row_request(row: list[str] | BadRequest, columns: Sequence[Columns]) -> Request:
     if isinstance(row, BadRequest):
         raise row
-    return Request(from_columns(row, columns, "The line"), alone=False)
+    return Request(from_columns(row, columns, "The line"), is_batch_item=True)
 
 
 def _header(row: list[str] | BadRequest, columns: Sequence[Columns]) -> Columns | None:

@@ -341,7 +341,7 @@ class Protocol(InferenceServer):
         given = _parameters(content, EMBED_SETTINGS)
         cuts_both_ends = SIDE in self.model.parameters
         parameters = {**defaults, **(given if cuts_both_ends else _cut_at_their_end(given))}
-        requests = [Request(each, parameters, alone=False) for each in texts]
+        requests = [Request(each, parameters, is_batch_item=True) for each in texts]
         return ParsedRequest(http_request, requests, write)
 
     def _parse_rerank(self, http_request: HttpRequest) -> ParsedRequest:
@@ -364,7 +364,7 @@ class Protocol(InferenceServer):
         check_keys(parameters, COMPARED_SETTINGS, "parameters")
         texts = [inputs["source_sentence"], *inputs["sentences"]]
         normalized = {**parameters, **UNIT_VECTORS}
-        requests = [Request(each, normalized, alone=False) for each in texts]
+        requests = [Request(each, normalized, is_batch_item=True) for each in texts]
         return ParsedRequest(http_request, requests, _cosines)
 
     def _parse_predict(self, http_request: HttpRequest) -> ParsedRequest:
@@ -377,7 +377,7 @@ class Protocol(InferenceServer):
         self.check_count(len(items), "inputs")
         function = {"function_to_apply": "none"} if _raw_scores(content) else {}
         parameters = {"top_k": None, **function}
-        requests = [Request(_text_or_pair(each), parameters, alone=False) for each in items]
+        requests = [Request(_text_or_pair(each), parameters, is_batch_item=True) for each in items]
         return ParsedRequest(http_request, requests, _listed if is_batch else _first)
 
     def _parse_decode(self, http_request: HttpRequest) -> ParsedRequest:
@@ -385,7 +385,7 @@ class Protocol(InferenceServer):
         lists = texts_or_ids(content["ids"], "ids", self.model.limits.max_rows)
         skip = content.get("skip_special_tokens")
         parameters = {"skip_special_tokens": True if skip is None else skip}
-        requests = [Request(_token_ids(each), parameters, alone=False) for each in lists]
+        requests = [Request(_token_ids(each), parameters, is_batch_item=True) for each in lists]
         return ParsedRequest(http_request, requests, _listed, Operation.DETOKENIZE)
 
     def _check_texts(self, texts: Any, name: str) -> None:

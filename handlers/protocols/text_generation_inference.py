@@ -207,7 +207,7 @@ class InferenceServer(hugging_face.Protocol):
         if not isinstance(inputs, list) or is_chat(inputs):
             return [Request(inputs, parameters)]
         self.check_count(len(inputs), "inputs")
-        return [Request(each, parameters, alone=False) for each in inputs]
+        return [Request(each, parameters, is_batch_item=True) for each in inputs]
 
     def _tokenized(self, parsed: ParsedRequest, results: Sequence[Any]) -> Any:
         limit = parsed.http_request.limits.max_response_bytes
@@ -405,4 +405,4 @@ class Protocol(InferenceServer):
 
     def _tokenized(self, parsed: ParsedRequest, results: Sequence[Any]) -> Any:
         tokens = super()._tokenized(parsed, results)
-        return tokens[0] if parsed.requests[0].alone else tokens
+        return tokens if parsed.requests[0].is_batch_item else tokens[0]

@@ -22,7 +22,7 @@ from handlers.config.handler_section import HandlerSection
 from handlers.tasks.base import Label
 from handlers.tasks.bases.audio import AUDIO_ROWS, SAMPLE_INPUTS, AudioTask
 from handlers.tasks.bases.labels import sigmoid, softmax
-from handlers.tasks.bases.media import MediaQuery
+from handlers.tasks.bases.media import MediaInput
 from handlers.types.model_info import AUDIO_COLUMN, ModelOutputs, TaskDescription, Wire
 from handlers.types.parameters import ANY, Parameters, PipelineNames, in_lower_case
 
@@ -62,14 +62,12 @@ class Task(AudioTask):
         super().__init__(checkpoint, settings)
         self.labels = checkpoint.labels
 
-    def decode(
-        self, query: MediaQuery, rows: Sequence[ArrayRow], outputs: Sequence[Outputs]
-    ) -> Any:
-        scores = self.scores(query, outputs[0])
-        best = np.argsort(-scores, kind="stable")[: query.parameters.top_k]
+    def decode(self, item: MediaInput, rows: Sequence[ArrayRow], outputs: Sequence[Outputs]) -> Any:
+        scores = self.scores(item, outputs[0])
+        best = np.argsort(-scores, kind="stable")[: item.parameters.top_k]
         return [{"label": self.labels[number], "score": float(scores[number])} for number in best]
 
-    def scores(self, query: MediaQuery, outputs: Outputs) -> npt.NDArray[Any]:
+    def scores(self, item: MediaInput, outputs: Outputs) -> npt.NDArray[Any]:
         """Return the score of each class. Shape: (classes,)."""
-        function: Any = FUNCTIONS[query.parameters.function_to_apply or "softmax"]
+        function: Any = FUNCTIONS[item.parameters.function_to_apply or "softmax"]
         return np.asarray(function(outputs["logits"]))

@@ -33,7 +33,7 @@ from handlers.media.audio import Samples
 from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, Deadline, before
 from handlers.tasks.bases.audio import AUDIO_ROWS, SAMPLE_INPUTS, AudioTask
-from handlers.tasks.bases.media import MediaQuery
+from handlers.tasks.bases.media import MediaInput
 from handlers.tasks.bases.speech import SpeechRow, Stride, recognizer_of
 from handlers.telemetry.meter import Meter
 from handlers.types.model_info import AUDIO_COLUMN, Exports, ModelOutputs, TaskDescription, Wire
@@ -158,17 +158,17 @@ class Task(AudioTask):
         has_letters = has_model("AutoModelForCTC", config)
         return "AutoModelForCTC" if has_letters else "AutoModelForSpeechSeq2Seq"
 
-    def parse(self, request: Request) -> MediaQuery:
-        query = super().parse(request)
-        self.recognizer.check(query.parameters)
-        self.recognizer.settings(query.parameters)
-        return query
+    def parse(self, request: Request) -> MediaInput:
+        item = super().parse(request)
+        self.recognizer.check(item.parameters)
+        self.recognizer.settings(item.parameters)
+        return item
 
-    def rows_of(self, query: MediaQuery, samples: Samples) -> list[ArrayRow]:
-        settings = self.recognizer.settings(query.parameters)
+    def rows_of(self, item: MediaInput, samples: Samples) -> list[ArrayRow]:
+        settings = self.recognizer.settings(item.parameters)
         return [
             self._row(samples[start : start + length], stride, settings)
-            for start, length, stride in self._chunks(query.parameters, len(samples))
+            for start, length, stride in self._chunks(item.parameters, len(samples))
         ]
 
     def run(
@@ -206,11 +206,9 @@ class Task(AudioTask):
         """Return the scores of the letter of each frame, or of each token of a text."""
         return require_outputs(super().run(model, rows, Meter()))
 
-    def decode(
-        self, query: MediaQuery, rows: Sequence[ArrayRow], outputs: Sequence[Outputs]
-    ) -> Any:
+    def decode(self, item: MediaInput, rows: Sequence[ArrayRow], outputs: Sequence[Outputs]) -> Any:
         chunks = [row for row in rows if isinstance(row, SpeechRow)]
-        return self.recognizer.decode(query.parameters, chunks, outputs)
+        return self.recognizer.decode(item.parameters, chunks, outputs)
 
     def warmup_batches(self, config: ModelConfig, model: Model) -> list[list[Any]]:
         """Return a second of silence, of which little text is written."""

@@ -28,7 +28,7 @@ from handlers.types.model_info import Limits, TaskDescription
 from handlers.types.parameters import Parameters
 from handlers.types.request import Request
 
-QueryT = TypeVar("QueryT")
+InputT = TypeVar("InputT")
 RowT = TypeVar("RowT", bound=BaseRow)
 
 
@@ -39,7 +39,7 @@ class Label(TypedDict):
     score: float
 
 
-class BaseTask(ABC, Generic[QueryT, RowT]):
+class BaseTask(ABC, Generic[InputT, RowT]):
     """A mode: converts requests to rows, and the outputs of a model to results.
 
     A task uses tokenizers or image processors, labels and shapes; it depends neither on the storage
@@ -102,7 +102,7 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         )
 
     @abstractmethod
-    def parse(self, request: Request) -> QueryT:
+    def parse(self, request: Request) -> InputT:
         """Check one request.
 
         Raises:
@@ -110,12 +110,12 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         """
 
     @abstractmethod
-    def encode(self, queries: Sequence[QueryT]) -> Sequence[Sequence[RowT] | RequestError]:
-        """Return each query's rows; a query that cannot be encoded becomes its error."""
+    def encode(self, inputs: Sequence[InputT]) -> Sequence[Sequence[RowT] | RequestError]:
+        """Return each input's rows; an input that cannot be encoded becomes its error."""
 
     @abstractmethod
-    def decode(self, query: QueryT, rows: Sequence[RowT], outputs: Sequence[Outputs]) -> Any:
-        """Return the result of a query, ready for JSON, from its rows and their outputs."""
+    def decode(self, item: InputT, rows: Sequence[RowT], outputs: Sequence[Outputs]) -> Any:
+        """Return the result of an input, ready for JSON, from its rows and their outputs."""
 
     @abstractmethod
     def run(
@@ -137,7 +137,7 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
 
     @abstractmethod
     def warmup_batches(self, config: ModelConfig, model: Model) -> list[list[Any]]:
-        """Return batches of made-up rows, of the shapes that the YAML declares."""
+        """Return batches of rows for warm-up, of the shapes that the YAML declares."""
 
     @property
     @abstractmethod
@@ -162,18 +162,18 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
     def limits(self) -> Limits:
         """The limits of one request."""
 
-    def least_rows(self, query: QueryT) -> int:
-        """Return how many rows a query has at least, which is known before it is encoded."""
+    def least_rows(self, item: InputT) -> int:
+        """Return how many rows an input has at least, which is known before it is encoded."""
         return 1
 
-    def encoding_cost(self, query: QueryT) -> int:
-        """Return what encoding a query costs beyond its own texts, in characters.
+    def encoding_cost(self, item: InputT) -> int:
+        """Return what encoding an input costs beyond its own texts, in characters.
 
         These are the characters of texts that it repeats; a file costs as much as a long text.
         """
         return 0
 
-    def result_numbers(self, query: QueryT, rows: Sequence[RowT]) -> int:
+    def result_numbers(self, item: InputT, rows: Sequence[RowT]) -> int:
         """Return how many numbers a result has, where tokens or pixels have some of their own.
 
         It is 0 for other modes.
@@ -188,8 +188,8 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         """
         return outputs
 
-    def adapter_of(self, query: QueryT) -> str | None:
-        """Return the name of the LoRA adapter that a query chooses; None for the model itself."""
+    def adapter_of(self, item: InputT) -> str | None:
+        """Return the name of the LoRA adapter that an input chooses; None for the model itself."""
         return None
 
     @classmethod
@@ -220,8 +220,8 @@ class BaseTask(ABC, Generic[QueryT, RowT]):
         """Have a model run rows together in the fastest way that the YAML and its outputs allow."""
         self.set_batching(model)
 
-    def run_made_up(self, model: Model, batches: Sequence[list[Any]]) -> None:
-        """Run batches of made-up rows."""
+    def run_warmup(self, model: Model, batches: Sequence[list[Any]]) -> None:
+        """Run batches of warm-up rows."""
         for batch in batches:
             self.run(model, batch, Meter())
 

@@ -28,7 +28,7 @@ from handlers.tasks.bases.image import (
     as_batch,
     require_post_processing,
 )
-from handlers.tasks.bases.media import MediaQuery
+from handlers.tasks.bases.media import MediaInput
 from handlers.types.embeddings import as_list
 from handlers.types.model_info import IMAGE_COLUMN, ModelOutputs, TaskDescription, Wire
 from handlers.types.parameters import ANY, Parameters, PipelineNames
@@ -77,19 +77,17 @@ class Task(ImageTask):
             self.image_processor, "post_process_depth_estimation"
         )
 
-    def result_numbers(self, query: MediaQuery, rows: Sequence[ImageRow]) -> int:
-        returned = query.parameters.return_predicted_depth
+    def result_numbers(self, item: MediaInput, rows: Sequence[ImageRow]) -> int:
+        returned = item.parameters.return_predicted_depth
         return sum(row.height * row.width for row in rows) if returned else 0
 
-    def decode(
-        self, query: MediaQuery, rows: Sequence[ImageRow], outputs: Sequence[Outputs]
-    ) -> Any:
+    def decode(self, item: MediaInput, rows: Sequence[ImageRow], outputs: Sequence[Outputs]) -> Any:
         size = (rows[0].height, rows[0].width)
         resized = self._resize(as_batch(outputs[0]), [size])[0]["predicted_depth"]
         # Some processors drop a side of one pixel.
         depth = resized.numpy().reshape(size)
         result: dict[str, Any] = {"depth": png_in_base64(_as_picture(depth))}
-        if query.parameters.return_predicted_depth:
+        if item.parameters.return_predicted_depth:
             result["predicted_depth"] = as_list(depth)
         return result
 

@@ -52,7 +52,7 @@ from handlers.tasks.bases.image import (
     answer_text,
     generate_answers,
 )
-from handlers.tasks.bases.media import FILE_CHARACTERS, MediaQuery, MediaReader
+from handlers.tasks.bases.media import FILE_CHARACTERS, MediaInput, MediaReader
 from handlers.tasks.bases.text import TextTask
 from handlers.tasks.question_answering import (
     AnswerReader,
@@ -117,7 +117,7 @@ class DocumentAnswer(TypedDict):
 
 
 @dataclass(frozen=True)
-class DocumentQuery:
+class DocumentQuestion:
     """A question about a page, with its words where a request has them.
 
     `files` has the image file of the page where the model or Tesseract reads it.
@@ -148,7 +148,7 @@ class DocumentRow(Window):
         return len(self) + self.patches
 
 
-class Task(TextTask[DocumentQuery, DocumentRow]):
+class Task(TextTask[DocumentQuestion, DocumentRow]):
     """Questions about pages of words with boxes, for LayoutLM and LayoutLMv3."""
 
     needs_offsets = True
@@ -196,7 +196,7 @@ class Task(TextTask[DocumentQuery, DocumentRow]):
         page = [(word, (0.0, 0.0, 10.0, 10.0)) for word in words[middle:]]
         return {"question": " ".join(words[:middle]), "word_boxes": page}
 
-    def parse(self, request: Request) -> DocumentQuery:
+    def parse(self, request: Request) -> DocumentQuestion:
         parameters: DocumentParameters = self.read_parameters(request.parameters)
         question, file, given = read_inputs(request.inputs)
         question = check_text(question, "question", self.max_characters)
@@ -209,18 +209,18 @@ class Task(TextTask[DocumentQuery, DocumentRow]):
         if file is None and page is None:
             raise BadRequest(f"inputs has neither an image nor word_boxes; send {FORM}.")
         files = [] if file is None else [self._reader.files.file(file, "image")]
-        return DocumentQuery(
+        return DocumentQuestion(
             truncate_question(self.tokenizer, question, parameters.max_question_len),
             files if page is None or self._reads_pixels else [],
             page,
             parameters,
         )
 
-    def encode(self, queries: Sequence[DocumentQuery]) -> list[list[DocumentRow] | RequestError]:
-        return self._reader.read(self._rows, queries, [query.files for query in queries])
+    def encode(self, inputs: Sequence[DocumentQuestion]) -> list[list[DocumentRow] | RequestError]:
+        return self._reader.read(self._rows, inputs, [item.files for item in inputs])
 
-    def encoding_cost(self, query: DocumentQuery) -> int:
-        return FILE_CHARACTERS * len(query.files)
+    def encoding_cost(self, item: DocumentQuestion) -> int:
+        return FILE_CHARACTERS * len(item.files)
 
     def run(
         self,
@@ -244,15 +244,15 @@ class Task(TextTask[DocumentQuery, DocumentRow]):
         return {**batch, PIXELS: torch.from_numpy(np.stack(pixels))} if pixels else batch
 
     def decode(
-        self, query: DocumentQuery, rows: Sequence[DocumentRow], outputs: Sequence[Outputs]
+        self, item: DocumentQuestion, rows: Sequence[DocumentRow], outputs: Sequence[Outputs]
     ) -> Any:
-        return self.answers(query, rows, outputs)
+        return self.answers(item, rows, outputs)
 
     def answers(
-        self, query: DocumentQuery, rows: Sequence[DocumentRow], outputs: Sequence[Outputs]
+        self, item: DocumentQuestion, rows: Sequence[DocumentRow], outputs: Sequence[Outputs]
     ) -> list[dict[str, Any]]:
         """Return the `top_k` best answers over all windows, best first."""
-        windows, settings = list(zip(rows, outputs, strict=True)), query.parameters
+        windows, settings = list(zip(rows, outputs, strict=True)), item.parameters
         limits = {"max_tokens": settings.max_answer_len, "count": settings.top_k}
         found = [
             _answer(row, first, last, score)
@@ -273,18 +273,18 @@ class Task(TextTask[DocumentQuery, DocumentRow]):
     def padding(self) -> Padding:
         return replace(super().padding, side="right", sizes={BOXES: 4})
 
-    def _made_up_row(self, length: int) -> DocumentRow:
-        features = super()._made_up_row(length).features
+    def _warmup_row(self, length: int) -> DocumentRow:
+        features = super()._warmup_row(length).features
         return DocumentRow({**features, BOXES: [[0] * 4] * length}, Encoding(), WordBoxes([], []))
 
-    def _rows(self, query: DocumentQuery, files: Sequence[bytes]) -> list[DocumentRow]:
+    def _rows(self, item: DocumentQuestion, files: Sequence[bytes]) -> list[DocumentRow]:
         images = [read_image(file, "The image", self.settings.max_image_pixels) for file in files]
-        page = query.page or read_words(images[0], query.parameters.lang)
+        page = item.page or read_words(images[0], item.parameters.lang)
         pixels = self._preprocessor(images[0])[PIXELS] if images and self._reads_pixels else None
         patches = 0 if pixels is None else self._patches(pixels)
         return [
             DocumentRow(self._with_boxes(window, page), window.encoding, page, pixels, patches)
-            for window in self._windows(query, page)
+            for window in self._windows(item, page)
         ]
 
     def _patches(self, pixels: npt.NDArray[Any]) -> int:
@@ -292,14 +292,14 @@ class Task(TextTask[DocumentQuery, DocumentRow]):
         height, width = pixels.shape[-2:]
         return height * width // int(self.checkpoint.config.patch_size) ** 2 + 1
 
-    def _windows(self, query: DocumentQuery, page: WordBoxes) -> list[Window]:
-        size, stride = self._window_size(query), query.parameters.doc_stride
+    def _windows(self, item: DocumentQuestion, page: WordBoxes) -> list[Window]:
+        size, stride = self._window_size(item), item.parameters.doc_stride
         if stride is not None and stride >= size:
             raise BadRequest(
                 f"doc_stride is {stride:,}, and a window has {size:,} tokens; let windows overlap"
                 " less."
             )
-        texts: tuple[Any, Any] = (query.question.split(), list(page.words))
+        texts: tuple[Any, Any] = (item.question.split(), list(page.words))
         options: dict[str, Any] = {"is_split_into_words": True}
         return context_windows(
             self.tokenizer,
@@ -311,8 +311,12 @@ class Task(TextTask[DocumentQuery, DocumentRow]):
             **options,
         )
 
-    def _window_size(self, query: DocumentQuery) -> int:
-        limits = (query.parameters.max_seq_len, self.max_tokens, self.tokenizer.model_max_length)
+    def _window_size(self, item: DocumentQuestion) -> int:
+        limits = (
+            item.parameters.max_seq_len,
+            self.max_tokens,
+            self.tokenizer.model_max_length,
+        )
         return min(limit for limit in limits if limit)
 
     def _with_boxes(self, window: Window, page: WordBoxes) -> Mapping[str, Any]:
@@ -367,9 +371,7 @@ class DonutTask(ImageQuestionTask):
         generate = generate_answers(model, self._generation, deadline, self.max_tokens)
         return run_by_shape(before(deadline, generate), rows, budget=self.budget, meter=meter)
 
-    def decode(
-        self, query: MediaQuery, rows: Sequence[ImageRow], outputs: Sequence[Outputs]
-    ) -> Any:
+    def decode(self, item: MediaInput, rows: Sequence[ImageRow], outputs: Sequence[Outputs]) -> Any:
         text = answer_text(self.tokenizer, outputs[0], skip_special_tokens=False)
         for token in (self.tokenizer.eos_token, self.tokenizer.pad_token):
             text = text.replace(token, "")

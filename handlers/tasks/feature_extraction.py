@@ -35,14 +35,14 @@ class FeatureParameters(TruncationParameters):
 
 
 @dataclass(frozen=True)
-class FeatureQuery:
+class FeatureInput:
     """A text to read."""
 
     text: str
     parameters: FeatureParameters
 
 
-class Task(TextTask[FeatureQuery, Window]):
+class Task(TextTask[FeatureInput, Window]):
     """Hidden states; answers as the feature-extraction pipeline does."""
 
     auto_class = "AutoModel"
@@ -61,25 +61,23 @@ class Task(TextTask[FeatureQuery, Window]):
     def auto_class_for(cls, config: PreTrainedConfig) -> str:
         return base_class_for(config)
 
-    def parse(self, request: Request) -> FeatureQuery:
+    def parse(self, request: Request) -> FeatureInput:
         parameters: FeatureParameters = self.read_parameters(request.parameters)
         text = check_text(request.inputs, "inputs", self.max_characters)
-        return FeatureQuery(text, parameters)
+        return FeatureInput(text, parameters)
 
-    def encode(self, queries: Sequence[FeatureQuery]) -> list[list[Window] | RequestError]:
-        texts = [(query.text, None) for query in queries]
-        parameters = [query.parameters for query in queries]
+    def encode(self, inputs: Sequence[FeatureInput]) -> list[list[Window] | RequestError]:
+        texts = [(item.text, None) for item in inputs]
+        parameters = [item.parameters for item in inputs]
         truncate = [each.truncate for each in parameters]
         return self.encode_texts(
             texts, truncate, [each.truncation_direction for each in parameters]
         )
 
-    def result_numbers(self, query: FeatureQuery, rows: Sequence[Window]) -> int:
+    def result_numbers(self, item: FeatureInput, rows: Sequence[Window]) -> int:
         # Hardly any config names it otherwise.
         size = int(getattr(self.checkpoint.config.get_text_config(), "hidden_size", 0))
         return size * sum(map(len, rows))
 
-    def decode(
-        self, query: FeatureQuery, rows: Sequence[Window], outputs: Sequence[Outputs]
-    ) -> Any:
+    def decode(self, item: FeatureInput, rows: Sequence[Window], outputs: Sequence[Outputs]) -> Any:
         return [as_list(outputs[0][OUTPUT])]

@@ -69,7 +69,7 @@ class FilledToken(TypedDict):
 
 
 @dataclass(frozen=True)
-class FillMaskQuery:
+class FillMaskInput:
     """One text with masks; `targets` are the only tokens to score, None for all."""
 
     text: str
@@ -77,7 +77,7 @@ class FillMaskQuery:
     targets: Sequence[int] | None
 
 
-class Task(TextTask[FillMaskQuery, Window]):
+class Task(TextTask[FillMaskInput, Window]):
     """Masked language modelling; answers as the fill-mask pipeline does."""
 
     auto_class = "AutoModelForMaskedLM"
@@ -106,7 +106,7 @@ class Task(TextTask[FillMaskQuery, Window]):
     def example_inputs(cls, text: str) -> str:
         return f"{MASK} {text.partition(' ')[2]}"
 
-    def parse(self, request: Request) -> FillMaskQuery:
+    def parse(self, request: Request) -> FillMaskInput:
         parameters: FillMaskParameters = self.read_parameters(request.parameters)
         text = check_text(request.inputs, "inputs", self.max_characters)
         text = text.replace(MASK, self.tokenizer.mask_token)
@@ -122,13 +122,13 @@ class Task(TextTask[FillMaskQuery, Window]):
                 f"inputs has {count} mask tokens, and top_k is {parameters.top_k}; a text is filled"
                 f" at most {MAX_FILLED} times: send fewer masks, or a lower top_k."
             )
-        return FillMaskQuery(text, parameters, self._targets(parameters.targets))
+        return FillMaskInput(text, parameters, self._targets(parameters.targets))
 
-    def encode(self, queries: Sequence[FillMaskQuery]) -> list[list[Window] | RequestError]:
-        encoded = self.encode_texts([(query.text, None) for query in queries])
+    def encode(self, inputs: Sequence[FillMaskInput]) -> list[list[Window] | RequestError]:
+        encoded = self.encode_texts([(item.text, None) for item in inputs])
         return [
-            rows if isinstance(rows, RequestError) else attempt(self._with_masks, query, rows)
-            for query, rows in zip(queries, encoded, strict=True)
+            rows if isinstance(rows, RequestError) else attempt(self._with_masks, item, rows)
+            for item, rows in zip(inputs, encoded, strict=True)
         ]
 
     def keep(self, row: Row, outputs: Outputs) -> Outputs:
@@ -136,10 +136,10 @@ class Task(TextTask[FillMaskQuery, Window]):
         return {name: value[self.mask_positions(row)] for name, value in outputs.items()}
 
     def decode(
-        self, query: FillMaskQuery, rows: Sequence[Window], outputs: Sequence[Outputs]
+        self, item: FillMaskInput, rows: Sequence[Window], outputs: Sequence[Outputs]
     ) -> Any:
         scores = softmax(outputs[0]["logits"])
-        found = [list(self._fill(query, rows[0], number, own)) for number, own in enumerate(scores)]
+        found = [list(self._fill(item, rows[0], number, own)) for number, own in enumerate(scores)]
         return found[0] if len(found) == 1 else found
 
     def mask_positions(self, row: Row) -> list[int]:
@@ -165,19 +165,19 @@ class Task(TextTask[FillMaskQuery, Window]):
             raise BadRequest("targets has no token of this model's vocabulary; send at least one.")
         return sorted(found)
 
-    def _with_masks(self, query: FillMaskQuery, rows: list[Window]) -> list[Window]:
-        if len(self.mask_positions(rows[0])) < query.text.count(self.tokenizer.mask_token):
+    def _with_masks(self, item: FillMaskInput, rows: list[Window]) -> list[Window]:
+        if len(self.mask_positions(rows[0])) < item.text.count(self.tokenizer.mask_token):
             raise TextTooLong(
                 "A mask token is behind the model's last position; send a shorter text."
             )
         return rows
 
     def _fill(
-        self, query: FillMaskQuery, row: Window, number: int, scores: npt.NDArray[np.float64]
+        self, item: FillMaskInput, row: Window, number: int, scores: npt.NDArray[np.float64]
     ) -> Iterator[FilledToken]:
         """Yield the best tokens in the place of one mask."""
         position = self.mask_positions(row)[number]
-        for token in _best(scores, query.targets, query.parameters.top_k):
+        for token in _best(scores, item.targets, item.parameters.top_k):
             yield {
                 "score": float(scores[token]),
                 "token": token,

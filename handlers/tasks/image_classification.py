@@ -21,7 +21,7 @@ from handlers.config.handler_section import HandlerSection
 from handlers.tasks.base import Label
 from handlers.tasks.bases.image import IMAGE_ROWS, SAMPLE_INPUTS, ImageRow, ImageTask
 from handlers.tasks.bases.labels import sigmoid, softmax
-from handlers.tasks.bases.media import MediaQuery
+from handlers.tasks.bases.media import MediaInput
 from handlers.types.model_info import IMAGE_COLUMN, Exports, ModelOutputs, TaskDescription, Wire
 from handlers.types.parameters import ANY, Parameters, PipelineNames, in_lower_case
 
@@ -64,17 +64,15 @@ class Task(ImageTask):
         super().__init__(checkpoint, settings)
         self.labels = checkpoint.labels
 
-    def decode(
-        self, query: MediaQuery, rows: Sequence[ImageRow], outputs: Sequence[Outputs]
-    ) -> Any:
-        scores = self.scores(query, outputs[0])
-        best = np.argsort(-scores, kind="stable")[: query.parameters.top_k]
+    def decode(self, item: MediaInput, rows: Sequence[ImageRow], outputs: Sequence[Outputs]) -> Any:
+        scores = self.scores(item, outputs[0])
+        best = np.argsort(-scores, kind="stable")[: item.parameters.top_k]
         return [{"label": self.labels[number], "score": float(scores[number])} for number in best]
 
-    def scores(self, query: MediaQuery, outputs: Outputs) -> npt.NDArray[Any]:
+    def scores(self, item: MediaInput, outputs: Outputs) -> npt.NDArray[Any]:
         """Return the score of each class. Shape: (classes,)."""
         functions: dict[str, Any] = {"sigmoid": sigmoid, "softmax": softmax, "none": np.asarray}
-        return functions[query.parameters.function_to_apply or self._function()](outputs["logits"])
+        return functions[item.parameters.function_to_apply or self._function()](outputs["logits"])
 
     def _function(self) -> str:
         if self.checkpoint.independent_labels or self.checkpoint.config.num_labels == 1:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from handlers.batching.rows import Outputs
 from handlers.errors import Unprocessable
 from handlers.tasks.bases.image import IMAGE_ROWS, SAMPLE_INPUTS, ImageRow, ImageTask
-from handlers.tasks.bases.media import MediaQuery
+from handlers.tasks.bases.media import MediaInput
 from handlers.types.embeddings import as_list
 from handlers.types.model_info import IMAGE_COLUMN, Exports, ModelOutputs, TaskDescription, Wire
 from handlers.types.parameters import ANY, Parameters, PipelineNames
@@ -51,17 +51,15 @@ class Task(ImageTask):
     )
     parameters = ImageFeatureParameters
 
-    def result_numbers(self, query: MediaQuery, rows: Sequence[ImageRow]) -> int:
+    def result_numbers(self, item: MediaInput, rows: Sequence[ImageRow]) -> int:
         size = int(getattr(self.checkpoint.config, "hidden_size", 0))
         patch = getattr(self.checkpoint.config, "patch_size", None)
-        if query.parameters.pool or not isinstance(patch, int):
+        if item.parameters.pool or not isinstance(patch, int):
             return size
         return size * sum(row.size // patch**2 for row in rows)
 
-    def decode(
-        self, query: MediaQuery, rows: Sequence[ImageRow], outputs: Sequence[Outputs]
-    ) -> Any:
-        name = "pooler_output" if query.parameters.pool else "last_hidden_state"
+    def decode(self, item: MediaInput, rows: Sequence[ImageRow], outputs: Sequence[Outputs]) -> Any:
+        name = "pooler_output" if item.parameters.pool else "last_hidden_state"
         if name not in outputs[0]:
             raise Unprocessable(
                 "pool is true, and this model has no pooler; leave pool out for its hidden states."

@@ -38,7 +38,7 @@ from handlers.tasks.bases.image import (
     as_batch,
 )
 from handlers.tasks.bases.labels import sigmoid, softmax
-from handlers.tasks.bases.media import MediaQuery
+from handlers.tasks.bases.media import MediaInput
 from handlers.types.model_info import IMAGE_COLUMN, ModelOutputs, TaskDescription, Wire
 from handlers.types.parameters import ANY, Parameters, PipelineNames
 from handlers.types.request import Request
@@ -135,20 +135,18 @@ class Task(ImageTask):
             return "AutoModelForUniversalSegmentation"
         return cls.auto_class
 
-    def parse(self, request: Request) -> MediaQuery:
-        query = super().parse(request)
-        subtask = query.parameters.subtask
+    def parse(self, request: Request) -> MediaInput:
+        item = super().parse(request)
+        subtask = item.parameters.subtask
         if subtask and subtask not in self._methods:
             raise Unprocessable(
                 f"subtask is {subtask}, and this model does"
                 f" {enumerate_names(list(self._methods))}; leave it out."
             )
-        return query
+        return item
 
-    def decode(
-        self, query: MediaQuery, rows: Sequence[ImageRow], outputs: Sequence[Outputs]
-    ) -> Any:
-        parameters: ImageSegmentationParameters = query.parameters
+    def decode(self, item: MediaInput, rows: Sequence[ImageRow], outputs: Sequence[Outputs]) -> Any:
+        parameters: ImageSegmentationParameters = item.parameters
         size = (rows[0].height, rows[0].width)
         subtask = parameters.subtask or self._first
         if subtask == "semantic":

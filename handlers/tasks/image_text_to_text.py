@@ -49,7 +49,7 @@ from handlers.media.remote import RemoteFile
 from handlers.model import Model
 from handlers.tasks import text_generation
 from handlers.tasks.bases.media import FILE_CHARACTERS, MediaReader
-from handlers.tasks.text_generation import Generated, PromptQuery
+from handlers.tasks.text_generation import Generated, PromptInput
 from handlers.types.model_info import (
     TEXT_COLUMN,
     Exports,
@@ -83,7 +83,7 @@ class ImageTextInput(TypedDict):
 
 
 @dataclass(frozen=True)
-class ImagePromptQuery(PromptQuery):
+class ImagePromptQuery(PromptInput):
     """A prompt, and the files of the images whose tokens it has."""
 
     files: Sequence[bytes | RemoteFile] = ()
@@ -120,34 +120,34 @@ class Task(text_generation.Task):
             self.tokenizer.chat_template = self._processor.chat_template
         self._reader = MediaReader(settings, IMAGE, settings.max_image_bytes)
 
-    def parse(self, request: Request) -> PromptQuery:
-        query = super().parse(request)
-        images = len(_files(query))
+    def parse(self, request: Request) -> PromptInput:
+        item = super().parse(request)
+        images = len(_files(item))
         if images > self.settings.max_images:
             raise RequestTooLarge(
                 f"The request has {images:,} images, and this model takes"
                 f" {self.settings.max_images:,}; send fewer."
             )
-        if images and query.parameters.prompt_lookup_num_tokens:
+        if images and item.parameters.prompt_lookup_num_tokens:
             raise Unprocessable(
                 "prompt_lookup_num_tokens cannot be done with images; leave it out."
             )
-        if images > 1 and query.parameters.sequences > 1:
+        if images > 1 and item.parameters.sequences > 1:
             raise Unprocessable(
                 "Beams and several texts cannot be done with several images; leave num_beams and"
                 " num_return_sequences out."
             )
-        return query
+        return item
 
-    def encode(self, queries: Sequence[PromptQuery]) -> list[list[Prompt] | RequestError]:
+    def encode(self, inputs: Sequence[PromptInput]) -> list[list[Prompt] | RequestError]:
         """Return the row of each prompt; images are read and preprocessed in threads."""
-        texts = iter(super().encode([query for query in queries if not _files(query)]))
-        shown = [query for query in queries if _files(query)]
+        texts = iter(super().encode([item for item in inputs if not _files(item)]))
+        shown = [item for item in inputs if _files(item)]
         images = iter(self._reader.read(self._row_of_images, shown, list(map(_files, shown))))
-        return [next(images if _files(query) else texts) for query in queries]
+        return [next(images if _files(item) else texts) for item in inputs]
 
-    def encoding_cost(self, query: PromptQuery) -> int:
-        return FILE_CHARACTERS * len(_files(query))
+    def encoding_cost(self, item: PromptInput) -> int:
+        return FILE_CHARACTERS * len(_files(item))
 
     def outputs_for_comparison(self, model: Model, rows: Sequence[Prompt]) -> Sequence[Outputs]:
         """Return the scores of the token after each token of a prompt, one prompt after another."""
@@ -163,7 +163,7 @@ class Task(text_generation.Task):
     def _default_new_tokens(self) -> int:
         return int(self.settings.max_length or self.base.max_new_tokens or NEW_TOKENS)
 
-    def _query(self, request: Request, parameters: GenerationParameters) -> PromptQuery:
+    def _query(self, request: Request, parameters: GenerationParameters) -> PromptInput:
         inputs = request.inputs
         if isinstance(inputs, dict):
             return self._query_of_form(inputs, request, parameters)
@@ -178,8 +178,8 @@ class Task(text_generation.Task):
 
     def _query_of_form(
         self, inputs: Mapping[str, Any], request: Request, parameters: GenerationParameters
-    ) -> PromptQuery:
-        """Return the query of images and a text: a prompt with image tokens, or else a chat."""
+    ) -> PromptInput:
+        """Return the input of images and a text: a prompt with image tokens, or else a chat."""
         key = next((key for key in IMAGE_KEYS if inputs.keys() == {key, "text"}), None)
         if key is None:
             raise BadRequest(f"inputs has the keys {quote(sorted(map(str, inputs)))}; send {FORM}.")
@@ -201,7 +201,7 @@ class Task(text_generation.Task):
 
     def _query_of_chat(
         self, chat: ImageChat, request: Request, parameters: GenerationParameters
-    ) -> PromptQuery:
+    ) -> PromptInput:
         template = chat_template(self.tokenizer, parameters.offered_tools)
         spelled = chat.spelled([self._image_token, *self._media_tokens])
         turns = spelled.for_template(template, self._image_token)
@@ -244,7 +244,7 @@ class Task(text_generation.Task):
                 "The prompt has the token of an image or another file; send a text or a chat."
             )
 
-    def _row_of_images(self, query: PromptQuery, files: Sequence[bytes]) -> list[Prompt]:
+    def _row_of_images(self, item: PromptInput, files: Sequence[bytes]) -> list[Prompt]:
         """Return the row of a prompt with images.
 
         Raises:
@@ -252,7 +252,7 @@ class Task(text_generation.Task):
         """
         most = self.settings.max_image_pixels
         images = [read_image(file, "The image", most) for file in files]
-        features = self._features(query, images)
+        features = self._features(item, images)
         ids = features["input_ids"]
         if self.max_tokens is not None and len(ids) > self.max_tokens:
             raise TextTooLong(
@@ -264,21 +264,21 @@ class Task(text_generation.Task):
         tokens = {name: features[name].tolist() for name in sorted(of_tokens - {"attention_mask"})}
         return [
             replace(prompt, media=media)
-            for prompt in self._prompt(query, Window(tokens, Encoding()))
+            for prompt in self._prompt(item, Window(tokens, Encoding()))
         ]
 
     def _features(
-        self, query: PromptQuery, images: Sequence[Image.Image]
+        self, item: PromptInput, images: Sequence[Image.Image]
     ) -> dict[str, np.ndarray[Any, Any]]:
         """Return the model inputs: those of tokens without the first dimension of a batch."""
         bos = self.tokenizer.bos_token
         # A chat template has the first token itself.
-        begins = bool(bos and query.prompt.startswith(bos))
-        adds = False if begins else query.parameters.add_special_tokens
+        begins = bool(bos and item.prompt.startswith(bos))
+        adds = False if begins else item.parameters.add_special_tokens
         given = {} if adds is None else {"add_special_tokens": adds}
         try:
             found: Mapping[str, torch.Tensor] = self._processor(
-                text=[query.prompt], images=[list(images)], return_tensors="pt", **given
+                text=[item.prompt], images=[list(images)], return_tensors="pt", **given
             )
         except ValueError as error:
             raise Unprocessable(
@@ -292,8 +292,8 @@ class Task(text_generation.Task):
         }
 
 
-def _files(query: PromptQuery) -> Sequence[bytes | RemoteFile]:
-    return query.files if isinstance(query, ImagePromptQuery) else ()
+def _files(item: PromptInput) -> Sequence[bytes | RemoteFile]:
+    return item.files if isinstance(item, ImagePromptQuery) else ()
 
 
 def _image_token(processor: ProcessorMixin) -> str:

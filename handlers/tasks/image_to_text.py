@@ -33,7 +33,7 @@ from handlers.generation.stopping import GenerationState
 from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, Deadline
 from handlers.tasks.bases.image import IMAGE_ROWS, SAMPLE_INPUTS, ImageRow, ImageTask
-from handlers.tasks.bases.media import MediaQuery
+from handlers.tasks.bases.media import MediaInput
 from handlers.tasks.text_generation import Details, details
 from handlers.telemetry.meter import Meter
 from handlers.types.model_info import IMAGE_COLUMN, Exports, ModelOutputs, TaskDescription, Wire
@@ -124,9 +124,9 @@ class Task(ImageTask):
         self._decoder = _decoder_config(config)
         self._padding = Padding({"input_ids": checkpoint.pad_token_id})
 
-    def parse(self, request: Request) -> MediaQuery:
-        query = super().parse(request)
-        parameters: ImageToTextParameters = query.parameters
+    def parse(self, request: Request) -> MediaInput:
+        item = super().parse(request)
+        parameters: ImageToTextParameters = item.parameters
         parameters.check_sequences(self.settings.max_sequences)
         parameters.check_logprobs()
         parameters.check_token_ids(int(self._decoder.vocab_size))
@@ -135,15 +135,15 @@ class Task(ImageTask):
                 f"max_new_tokens is {parameters.max_new_tokens:,}, and this model's texts have at"
                 f" most {self.most_new_tokens:,} tokens; ask for fewer."
             )
-        return query
+        return item
 
-    def encode(self, queries: Sequence[MediaQuery]) -> list[Any]:
-        """Return the image of each query as a prompt."""
+    def encode(self, inputs: Sequence[MediaInput]) -> list[Any]:
+        """Return the image of each input as a prompt."""
         return [
             images
             if isinstance(images, RequestError)
-            else [self._prompt(image, query.parameters) for image in images]
-            for query, images in zip(queries, super().encode(queries), strict=True)
+            else [self._prompt(image, item.parameters) for image in images]
+            for item, images in zip(inputs, super().encode(inputs), strict=True)
         ]
 
     def run(
@@ -175,11 +175,11 @@ class Task(ImageTask):
         ]
 
     def decode(
-        self, query: MediaQuery, rows: Sequence[Any], outputs: Sequence[Outputs]
+        self, item: MediaInput, rows: Sequence[Any], outputs: Sequence[Outputs]
     ) -> list[dict[str, Any]]:
         texts: Sequence[GenerationState] = outputs[0]["texts"]
         return [
-            {"generated_text": text.text, **details(rows[0], text, query.parameters)}
+            {"generated_text": text.text, **details(rows[0], text, item.parameters)}
             for text in texts
         ]
 

@@ -59,7 +59,7 @@ class LateInteractionParameters(RankingParameters):
 
 
 @dataclass(frozen=True)
-class LateInteractionQuery:
+class LateInteractionInput:
     """A text, or a query and the texts to rank behind it.
 
     Attributes:
@@ -75,7 +75,7 @@ class LateInteractionQuery:
     ranks: bool
 
 
-class Task(TextTask[LateInteractionQuery, Row]):
+class Task(TextTask[LateInteractionInput, Row]):
     """Vectors of tokens, and rankings by them."""
 
     auto_class = "AutoModel"
@@ -122,35 +122,35 @@ class Task(TextTask[LateInteractionQuery, Row]):
         own = self.settings.max_length or self._colbert.tokenization.document_length
         return min((each for each in (own, self.checkpoint.limit) if each), default=None)
 
-    def parse(self, request: Request) -> LateInteractionQuery:
+    def parse(self, request: Request) -> LateInteractionInput:
         parameters: LateInteractionParameters = self.read_parameters(request.parameters)
         inputs = request.inputs
         if isinstance(inputs, dict):
             query, *texts = self._ranking(inputs)
             kinds: list[Kind] = ["document"] * len(texts)
-            return LateInteractionQuery([query, *texts], ["query", *kinds], parameters, ranks=True)
+            return LateInteractionInput([query, *texts], ["query", *kinds], parameters, ranks=True)
         if not isinstance(inputs, str):
             raise BadRequest(f"inputs must be {FORMS}, and is {json_type(inputs)}.")
         text = check_text(inputs, "inputs", self.max_characters)
-        return LateInteractionQuery([text], [parameters.prompt_name], parameters, ranks=False)
+        return LateInteractionInput([text], [parameters.prompt_name], parameters, ranks=False)
 
-    def least_rows(self, query: LateInteractionQuery) -> int:
-        return len(query.texts)
+    def least_rows(self, item: LateInteractionInput) -> int:
+        return len(item.texts)
 
-    def encode(self, queries: Sequence[LateInteractionQuery]) -> list[list[Row] | RequestError]:
-        return [attempt(self._rows, query) for query in queries]
+    def encode(self, inputs: Sequence[LateInteractionInput]) -> list[list[Row] | RequestError]:
+        return [attempt(self._rows, item) for item in inputs]
 
-    def result_numbers(self, query: LateInteractionQuery, rows: Sequence[Row]) -> int:
+    def result_numbers(self, item: LateInteractionInput, rows: Sequence[Row]) -> int:
         return 0 if len(rows) > 1 else self._colbert.dimension * sum(map(len, rows))
 
     def decode(
-        self, query: LateInteractionQuery, rows: Sequence[Row], outputs: Sequence[Outputs]
+        self, item: LateInteractionInput, rows: Sequence[Row], outputs: Sequence[Outputs]
     ) -> Any:
-        found = [self._vectors(*each) for each in zip(query.kinds, rows, outputs, strict=True)]
-        if not query.ranks:
+        found = [self._vectors(*each) for each in zip(item.kinds, rows, outputs, strict=True)]
+        if not item.ranks:
             return as_list(found[0])
         scores = [max_similarity(found[0], each) for each in found[1:]]
-        return ranked(scores, query.texts[1:], query.parameters)
+        return ranked(scores, item.texts[1:], item.parameters)
 
     @cached_property
     def _colbert(self) -> Colbert:
@@ -169,12 +169,12 @@ class Task(TextTask[LateInteractionQuery, Row]):
             *read_texts(inputs[name], name, *limits),
         ]
 
-    def _rows(self, query: LateInteractionQuery) -> list[Row]:
-        encoding = tokenize(self.tokenizer, [(text, None) for text in query.texts])
-        wanted = query.parameters.truncate
+    def _rows(self, item: LateInteractionInput) -> list[Row]:
+        encoding = tokenize(self.tokenizer, [(text, None) for text in item.texts])
+        wanted = item.parameters.truncate
         truncate = self.truncation if wanted is None else wanted
         rows: list[Row] = []
-        for number, (text, kind) in enumerate(zip(query.texts, query.kinds, strict=True)):
+        for number, (text, kind) in enumerate(zip(item.texts, item.kinds, strict=True)):
             prefix, limit = self._prefixes[kind], self._limit(kind)
             room = None if limit is None else limit - len(prefix)
             row = features(encoding, number, self.tokenizer.model_input_names)

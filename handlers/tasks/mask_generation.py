@@ -48,7 +48,7 @@ from handlers.tasks.bases.image import (
     ImageTask,
     require_post_processing,
 )
-from handlers.tasks.bases.media import MediaQuery
+from handlers.tasks.bases.media import MediaInput
 from handlers.telemetry.meter import Meter
 from handlers.types.model_info import IMAGE_COLUMN, Exports, ModelOutputs, TaskDescription, Wire
 from handlers.types.parameters import ANY, Parameters, PipelineNames
@@ -119,7 +119,7 @@ class CropRow(ImageRow):
         box: its place in the image: left, top, right, bottom.
         image_size: height and width of the image.
         points: the points on each side of its grid.
-        parameters: the parameters of the query.
+        parameters: the parameters of the request.
     """
 
     box: Box
@@ -193,13 +193,13 @@ class Task(ImageTask):
         padded = self.image_processor.pad_size
         self._padded_pixels = int(padded["height"] * padded["width"])
 
-    def parts(self, query: MediaQuery, image: Image.Image) -> list[Image.Image]:
-        return [image.crop(box) for box, _ in crops(query.parameters, image.height, image.width)]
+    def parts(self, item: MediaInput, image: Image.Image) -> list[Image.Image]:
+        return [image.crop(box) for box, _ in crops(item.parameters, image.height, image.width)]
 
-    def encode(self, queries: Sequence[MediaQuery]) -> list[list[ImageRow] | RequestError]:
+    def encode(self, inputs: Sequence[MediaInput]) -> list[list[ImageRow] | RequestError]:
         return [
-            rows if isinstance(rows, RequestError) else _with_boxes(rows, query.parameters)
-            for query, rows in zip(queries, super().encode(queries), strict=True)
+            rows if isinstance(rows, RequestError) else _with_boxes(rows, item.parameters)
+            for item, rows in zip(inputs, super().encode(inputs), strict=True)
         ]
 
     def run(
@@ -225,19 +225,19 @@ class Task(ImageTask):
         ]
 
     def decode(
-        self, query: MediaQuery, rows: Sequence[Any], outputs: Sequence[Outputs]
+        self, item: MediaInput, rows: Sequence[Any], outputs: Sequence[Outputs]
     ) -> dict[str, Any]:
         found = [mask for each in outputs for mask in each["masks"]]
         boxes = np.array([mask.box for mask in found], dtype=np.float32).reshape(-1, 4)
         scores = np.array([mask.score for mask in found], dtype=np.float32)
-        best = [found[each] for each in distinct(boxes, scores, query.parameters.crops_nms_thresh)]
+        best = [found[each] for each in distinct(boxes, scores, item.parameters.crops_nms_thresh)]
         size = rows[0].image_size
         _check_masks(len(best) * math.prod(size), MAX_MASK_PIXELS, "pixels")
         result: dict[str, Any] = {
             "masks": list(self._threads.map(lambda mask: mask.draw(size), best)),
             "scores": [mask.score for mask in best],
         }
-        if query.parameters.output_bboxes_mask:
+        if item.parameters.output_bboxes_mask:
             result["bounding_boxes"] = [list(map(float, mask.box)) for mask in best]
         return result
 

@@ -28,7 +28,7 @@ from handlers.tasks.bases.image import (
     as_batch,
     require_post_processing,
 )
-from handlers.tasks.bases.media import MediaQuery
+from handlers.tasks.bases.media import MediaInput
 from handlers.types.model_info import IMAGE_COLUMN, ModelOutputs, TaskDescription, Wire
 from handlers.types.parameters import ANY, Parameters, PipelineNames
 
@@ -101,10 +101,8 @@ class Task(ImageTask):
             self.image_processor, "post_process_object_detection"
         )
 
-    def decode(
-        self, query: MediaQuery, rows: Sequence[ImageRow], outputs: Sequence[Outputs]
-    ) -> Any:
-        found = self.detections(rows[0], outputs[0], query.parameters.threshold)
+    def decode(self, item: MediaInput, rows: Sequence[ImageRow], outputs: Sequence[Outputs]) -> Any:
+        found = self.detections(rows[0], outputs[0], item.parameters.threshold)
         return [self.describe(each) for each in found]
 
     def detections(self, row: ImageRow, outputs: Outputs, threshold: float) -> list[Detection]:

@@ -85,7 +85,7 @@ class AnswerSpan(TypedDict):
 
 
 @dataclass(frozen=True)
-class QuestionQuery:
+class QuestionWithContext:
     """One question about one context."""
 
     question: str
@@ -98,7 +98,7 @@ def _legacy_response(answer: Any) -> str:
     return str(answer["answer"])
 
 
-class Task(TextTask[QuestionQuery, Window]):
+class Task(TextTask[QuestionWithContext, Window]):
     """Extractive question answering; answers as the pipeline of transformers 4 does."""
 
     needs_offsets = True
@@ -124,7 +124,7 @@ class Task(TextTask[QuestionQuery, Window]):
         middle = min(6, len(words) // 2)
         return {"question": " ".join(words[:middle]), "context": " ".join(words[middle:])}
 
-    def parse(self, request: Request) -> QuestionQuery:
+    def parse(self, request: Request) -> QuestionWithContext:
         inputs = request.inputs
         if not isinstance(inputs, dict):
             raise BadRequest(
@@ -136,30 +136,30 @@ class Task(TextTask[QuestionQuery, Window]):
         parameters: AnswerParameters = self.read_parameters(request.parameters)
         question = check_text(inputs["question"], "question", self.max_characters)
         context = check_text(inputs["context"], "context", self.max_characters)
-        return QuestionQuery(
+        return QuestionWithContext(
             truncate_question(self.tokenizer, question, parameters.max_question_len),
             context,
             parameters,
         )
 
-    def encode(self, queries: Sequence[QuestionQuery]) -> list[list[Window] | RequestError]:
-        encoding = tokenize(self.tokenizer, [self.texts(query) for query in queries])
+    def encode(self, inputs: Sequence[QuestionWithContext]) -> list[list[Window] | RequestError]:
+        encoding = tokenize(self.tokenizer, [self.texts(item) for item in inputs])
         return [
-            attempt(self._windows, query, encoding, number) for number, query in enumerate(queries)
+            attempt(self._windows, item, encoding, number) for number, item in enumerate(inputs)
         ]
 
     def decode(
-        self, query: QuestionQuery, rows: Sequence[Window], outputs: Sequence[Outputs]
+        self, item: QuestionWithContext, rows: Sequence[Window], outputs: Sequence[Outputs]
     ) -> Any:
-        best = self.answers(query, rows, outputs)
-        return best[0] if query.parameters.top_k == 1 else best
+        best = self.answers(item, rows, outputs)
+        return best[0] if item.parameters.top_k == 1 else best
 
     def answers(
-        self, query: QuestionQuery, rows: Sequence[Window], outputs: Sequence[Outputs]
+        self, item: QuestionWithContext, rows: Sequence[Window], outputs: Sequence[Outputs]
     ) -> list[dict[str, Any]]:
         """Return the `top_k` best answers over all windows, best first; at least one."""
         windows = list(zip(rows, outputs, strict=True))
-        settings = query.parameters
+        settings = item.parameters
         # Several spans can become one when they are extended to whole words.
         count = 2 * settings.top_k + 10 if settings.align_to_words else settings.top_k
         limits: dict[str, Any] = {
@@ -167,7 +167,7 @@ class Task(TextTask[QuestionQuery, Window]):
             "align": settings.align_to_words,
         }
         spans = [self.reader.read(*pair, count=count, **limits) for pair in windows]
-        found = merge_equal_answers(chain.from_iterable(spans), query.context)
+        found = merge_equal_answers(chain.from_iterable(spans), item.context)
         if settings.handle_impossible_answer or not found:
             no_answer = min(self.reader.no_answer_score(*pair) for pair in windows)
             found.append({"score": no_answer, "start": 0, "end": 0, "answer": ""})
@@ -178,30 +178,32 @@ class Task(TextTask[QuestionQuery, Window]):
         """Finds spans in a window."""
         return AnswerReader(self._context, self.tokenizer.cls_token_id)
 
-    def texts(self, query: QuestionQuery) -> tuple[str, str]:
+    def texts(self, item: QuestionWithContext) -> tuple[str, str]:
         """Return question and context in their order in a row."""
-        pair = (query.question, query.context)
-        return pair if self._context else (query.context, query.question)
+        pair = (item.question, item.context)
+        return pair if self._context else (item.context, item.question)
 
-    def _windows(self, query: QuestionQuery, encoding: BatchEncoding, number: int) -> list[Window]:
-        size = self._window_size(query)
+    def _windows(
+        self, item: QuestionWithContext, encoding: BatchEncoding, number: int
+    ) -> list[Window]:
+        size = self._window_size(item)
         return context_windows(
             self.tokenizer,
-            self.texts(query),
+            self.texts(item),
             encoding,
             number,
             context=self._context,
             size=size,
-            stride=self._stride(query, size),
+            stride=self._stride(item, size),
             limit=self.settings.max_rows,
         )
 
-    def _window_size(self, query: QuestionQuery) -> int:
-        size = query.parameters.max_seq_len or DEFAULT_WINDOW
+    def _window_size(self, item: QuestionWithContext) -> int:
+        size = item.parameters.max_seq_len or DEFAULT_WINDOW
         return min(size, self.max_tokens or size)
 
-    def _stride(self, query: QuestionQuery, size: int) -> int:
-        stride = query.parameters.doc_stride
+    def _stride(self, item: QuestionWithContext, size: int) -> int:
+        stride = item.parameters.doc_stride
         return min(size // 2, 128) if stride is None else stride
 
     @property

@@ -43,7 +43,7 @@ class EmbeddingParameters(PromptParameters):
 
 
 @dataclass(frozen=True)
-class EmbeddingQuery:
+class EmbeddingInput:
     """A text to embed.
 
     Attributes:
@@ -57,7 +57,7 @@ class EmbeddingQuery:
     other: EmbeddedText | None = None
 
 
-class Task(EmbeddingTask[EmbeddingQuery]):
+class Task(EmbeddingTask[EmbeddingInput]):
     """Embeddings of texts; answers as sentence-transformers does."""
 
     parameters: ClassVar[type[Parameters]] = EmbeddingParameters
@@ -72,19 +72,19 @@ class Task(EmbeddingTask[EmbeddingQuery]):
         service="embed",
     )
 
-    def parse(self, request: Request) -> EmbeddingQuery:
+    def parse(self, request: Request) -> EmbeddingInput:
         parameters: EmbeddingParameters = self.read_parameters(request.parameters)
         self._check_dimensions(parameters.dimensions)
         text = self.read_text(_as_token_ids(request.inputs), "inputs", parameters)
-        return EmbeddingQuery(text, parameters)
+        return EmbeddingInput(text, parameters)
 
-    def encode(self, queries: Sequence[EmbeddingQuery]) -> list[list[Row] | RequestError]:
-        texts = [[query.text, *([query.other] if query.other else [])] for query in queries]
+    def encode(self, inputs: Sequence[EmbeddingInput]) -> list[list[Row] | RequestError]:
+        texts = [[item.text, *([item.other] if item.other else [])] for item in inputs]
         rows = iter(self.encode_embedded([text for each in texts for text in each]))
         return [_together([next(rows) for _ in each]) for each in texts]
 
-    def decode(self, query: EmbeddingQuery, rows: Sequence[Row], outputs: Sequence[Outputs]) -> Any:
-        parameters = query.parameters
+    def decode(self, item: EmbeddingInput, rows: Sequence[Row], outputs: Sequence[Outputs]) -> Any:
+        parameters = item.parameters
         normalize = parameters.normalize
         vector = self.vector(
             outputs[0],
@@ -110,6 +110,6 @@ def _as_token_ids(inputs: Any) -> Any:
 
 
 def _together(rows: Sequence[Row | RequestError]) -> list[Row] | RequestError:
-    """Return the rows of a query, or the first error among them."""
+    """Return the rows of an input, or the first error among them."""
     error = next((each for each in rows if isinstance(each, RequestError)), None)
     return error or [each for each in rows if isinstance(each, Row)]

@@ -116,7 +116,7 @@ class PairScores(TypedDict):
 
 
 @dataclass(frozen=True)
-class RankingQuery:
+class RankingInput:
     """A query and its texts; `is_pair` is whether the result is a score and not a ranking."""
 
     query: str
@@ -125,7 +125,7 @@ class RankingQuery:
     is_pair: bool
 
 
-class Task(PairTask[RankingQuery]):
+class Task(PairTask[RankingInput]):
     """Ranking of texts by a cross-encoder."""
 
     truncated_side = 1
@@ -172,7 +172,7 @@ class Task(PairTask[RankingQuery]):
         middle = min(6, len(words) // 2)
         return {"text": " ".join(words[:middle]), "text_pair": " ".join(words[middle:])}
 
-    def parse(self, request: Request) -> RankingQuery:
+    def parse(self, request: Request) -> RankingInput:
         parameters: PairParameters = self.read_parameters(request.parameters)
         inputs = request.inputs
         if isinstance(inputs, list) and len(inputs) == 2:
@@ -181,18 +181,18 @@ class Task(PairTask[RankingQuery]):
             raise BadRequest(f"inputs must be {FORMS}, and is {json_type(inputs)}.")
         if inputs.keys() == {"text", "text_pair"}:
             text, text_pair = (self._checked(inputs[name], name) for name in inputs)
-            return RankingQuery(text, [text_pair], parameters, is_pair=True)
+            return RankingInput(text, [text_pair], parameters, is_pair=True)
         return self._ranking(inputs, parameters)
 
-    def pairs(self, query: RankingQuery) -> list[tuple[str, str]]:
-        return [(query.query, text) for text in query.texts]
+    def pairs(self, item: RankingInput) -> list[tuple[str, str]]:
+        return [(item.query, text) for text in item.texts]
 
-    def truncates(self, query: RankingQuery) -> bool:
-        wanted = query.parameters.truncate
+    def truncates(self, item: RankingInput) -> bool:
+        wanted = item.parameters.truncate
         return self.truncation if wanted is None else wanted
 
-    def name_of(self, query: RankingQuery, number: int) -> str:
-        return "text_pair" if query.is_pair else f"texts[{number}]"
+    def name_of(self, item: RankingInput, number: int) -> str:
+        return "text_pair" if item.is_pair else f"texts[{number}]"
 
     def lack_of_room(self, tokens: int, limit: int) -> str:
         return (
@@ -200,22 +200,20 @@ class Task(PairTask[RankingQuery]):
             " with a text; shorten the query."
         )
 
-    def decode(
-        self, query: RankingQuery, rows: Sequence[Window], outputs: Sequence[Outputs]
-    ) -> Any:
-        scores = self.scores(query, outputs)
-        if query.is_pair:
+    def decode(self, item: RankingInput, rows: Sequence[Window], outputs: Sequence[Outputs]) -> Any:
+        scores = self.scores(item, outputs)
+        if item.is_pair:
             return self._pair_result(scores[0])
-        return ranked(scores[:, 0].tolist(), query.texts, query.parameters)
+        return ranked(scores[:, 0].tolist(), item.texts, item.parameters)
 
     def scores(
-        self, query: RankingQuery, outputs: Sequence[Outputs]
+        self, item: RankingInput, outputs: Sequence[Outputs]
     ) -> npt.NDArray[np.floating[Any]]:
         """Return the scores of each text. Shape: (texts, labels)."""
         logits = np.stack([each["logits"] for each in outputs])
-        return logits if query.parameters.raw_scores else self._activation(logits)
+        return logits if item.parameters.raw_scores else self._activation(logits)
 
-    def _ranking(self, inputs: Mapping[str, Any], parameters: PairParameters) -> RankingQuery:
+    def _ranking(self, inputs: Mapping[str, Any], parameters: PairParameters) -> RankingInput:
         name = next((name for name in LISTS if inputs.keys() == {"query", name}), None)
         if name is None:
             keys = quote(sorted(map(str, inputs)))
@@ -228,7 +226,7 @@ class Task(PairTask[RankingQuery]):
         query = self.check_whole_side(self._checked(inputs["query"], "query"))
         limits = self.settings.max_rows, self.max_characters
         texts = read_texts(inputs[name], name, *limits)
-        return RankingQuery(query, texts, parameters, is_pair=False)
+        return RankingInput(query, texts, parameters, is_pair=False)
 
     def _checked(self, text: Any, name: str) -> str:
         return check_text(text, name, self.max_characters)

@@ -48,13 +48,13 @@ class SourceSentences(TypedDict):
 
 
 @dataclass(frozen=True)
-class SimilarityQuery:
+class SimilarityInput:
     """The source sentence, and the others behind it."""
 
     texts: Sequence[EmbeddedText]
 
 
-class Task(EmbeddingTask[SimilarityQuery]):
+class Task(EmbeddingTask[SimilarityInput]):
     """Similarities of sentences, by the function that the checkpoint names."""
 
     parameters: ClassVar[type[Parameters]] = SimilarityParameters
@@ -80,7 +80,7 @@ class Task(EmbeddingTask[SimilarityQuery]):
         middle = len(words) // 2
         return {"source_sentence": " ".join(words[:middle]), "sentences": " ".join(words[middle:])}
 
-    def parse(self, request: Request) -> SimilarityQuery:
+    def parse(self, request: Request) -> SimilarityInput:
         parameters: SimilarityParameters = self.read_parameters(request.parameters)
         inputs = request.inputs
         if not isinstance(inputs, dict):
@@ -88,16 +88,16 @@ class Task(EmbeddingTask[SimilarityQuery]):
         if inputs.keys() != set(KEYS):
             raise BadRequest(f"inputs has the keys {quote(sorted(map(str, inputs)))}; send {FORM}.")
         named = {SOURCE: inputs[SOURCE], **self._named(inputs[OTHERS])}
-        return SimilarityQuery(
+        return SimilarityInput(
             [self.read_text(text, name, parameters) for name, text in named.items()]
         )
 
-    def encode(self, queries: Sequence[SimilarityQuery]) -> list[list[Row] | RequestError]:
-        rows = iter(self.encode_embedded([text for query in queries for text in query.texts]))
-        return [_together(list(islice(rows, len(query.texts)))) for query in queries]
+    def encode(self, inputs: Sequence[SimilarityInput]) -> list[list[Row] | RequestError]:
+        rows = iter(self.encode_embedded([text for item in inputs for text in item.texts]))
+        return [_together(list(islice(rows, len(item.texts)))) for item in inputs]
 
     def decode(
-        self, query: SimilarityQuery, rows: Sequence[Row], outputs: Sequence[Outputs]
+        self, item: SimilarityInput, rows: Sequence[Row], outputs: Sequence[Outputs]
     ) -> list[float]:
         return self.similarities(outputs)
 
@@ -121,6 +121,6 @@ class Task(EmbeddingTask[SimilarityQuery]):
 
 
 def _together(rows: Sequence[Row | RequestError]) -> list[Row] | RequestError:
-    """Return the rows of a query, or the first error among them."""
+    """Return the rows of an input, or the first error among them."""
     error = next((each for each in rows if isinstance(each, RequestError)), None)
     return error or [each for each in rows if isinstance(each, Row)]

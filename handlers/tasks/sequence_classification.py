@@ -66,7 +66,7 @@ class TextPair(TypedDict):
 
 
 @dataclass(frozen=True)
-class ClassificationQuery:
+class ClassificationInput:
     """One text or pair to classify; `single` is whether the result is a label and not a list.
 
     As in the pipeline, it is for a pair and for items of a list, unless `top_k` is set.
@@ -87,7 +87,7 @@ def _legacy_response(labels: Any) -> str:
     return str(labels[0]["label"])
 
 
-class Task(TextTask[ClassificationQuery, Window]):
+class Task(TextTask[ClassificationInput, Window]):
     """Sequence classification; answers as the text-classification pipeline does."""
 
     auto_class = "AutoModelForSequenceClassification"
@@ -110,9 +110,9 @@ class Task(TextTask[ClassificationQuery, Window]):
         super().__init__(checkpoint, settings)
         self.labels = checkpoint.labels
 
-    def parse(self, request: Request) -> ClassificationQuery:
+    def parse(self, request: Request) -> ClassificationInput:
         parameters: ClassificationParameters = self.read_parameters(request.parameters)
-        single_text = request.alone and isinstance(request.inputs, str)
+        single_text = not request.is_batch_item and isinstance(request.inputs, str)
         single = not single_text and "top_k" not in parameters.model_fields_set
         if isinstance(request.inputs, str):
             text: Text = check_text(request.inputs, "inputs", self.max_characters), None
@@ -120,35 +120,35 @@ class Task(TextTask[ClassificationQuery, Window]):
             text = self._pair_of(request.inputs)
         if parameters.max_length is not None:
             self._check_max_length(parameters.max_length, paired=text[1] is not None)
-        return ClassificationQuery(text, parameters, single)
+        return ClassificationInput(text, parameters, single)
 
-    def encode(self, queries: Sequence[ClassificationQuery]) -> list[list[Window] | RequestError]:
+    def encode(self, inputs: Sequence[ClassificationInput]) -> list[list[Window] | RequestError]:
         rows: dict[int, list[Window] | RequestError] = {}
         for paired in (False, True):
             numbers, texts, max_lengths = list[int](), list[Text](), list[int | None]()
-            for number, query in enumerate(queries):
-                if (query.text[1] is not None) is paired:
+            for number, item in enumerate(inputs):
+                if (item.text[1] is not None) is paired:
                     numbers.append(number)
-                    texts.append(query.text)
-                    max_lengths.append(query.parameters.max_length)
+                    texts.append(item.text)
+                    max_lengths.append(item.parameters.max_length)
             encoded = self.encode_texts(texts, max_lengths=max_lengths)
             rows.update(zip(numbers, encoded, strict=True))
-        return list(map(rows.__getitem__, range(len(queries))))
+        return list(map(rows.__getitem__, range(len(inputs))))
 
     def decode(
-        self, query: ClassificationQuery, rows: Sequence[Window], outputs: Sequence[Outputs]
+        self, item: ClassificationInput, rows: Sequence[Window], outputs: Sequence[Outputs]
     ) -> Any:
-        scores = self.scores(query, outputs[0])
-        best = np.argsort(-scores, kind="stable")[: query.parameters.top_k]
+        scores = self.scores(item, outputs[0])
+        best = np.argsort(-scores, kind="stable")[: item.parameters.top_k]
         answers = []
         for number in best:
             answers.append({"label": self.labels[number], "score": float(scores[number])})
-        return answers[0] if query.single else answers
+        return answers[0] if item.single else answers
 
-    def scores(self, query: ClassificationQuery, outputs: Outputs) -> npt.NDArray[Any]:
+    def scores(self, item: ClassificationInput, outputs: Outputs) -> npt.NDArray[Any]:
         """Return the score of each class. Shape: (classes,)."""
         functions: dict[str, Any] = {"sigmoid": sigmoid, "softmax": softmax, "none": np.asarray}
-        return functions[query.parameters.function_to_apply or self._function](outputs["logits"])
+        return functions[item.parameters.function_to_apply or self._function](outputs["logits"])
 
     @cached_property
     def _function(self) -> str:

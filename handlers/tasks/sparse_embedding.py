@@ -53,14 +53,14 @@ class SparseWeight(TypedDict):
 
 
 @dataclass(frozen=True)
-class SparseQuery:
+class SparseInput:
     """A text to embed."""
 
     text: str
     parameters: SparseParameters
 
 
-class Task(TextTask[SparseQuery, Window]):
+class Task(TextTask[SparseInput, Window]):
     """Sparse embeddings of a masked language model."""
 
     auto_class = "AutoModelForMaskedLM"
@@ -83,24 +83,24 @@ class Task(TextTask[SparseQuery, Window]):
     def reduction(self) -> Callable[[], PoolingHead]:
         return lambda: SpladePooling(self._config)
 
-    def parse(self, request: Request) -> SparseQuery:
+    def parse(self, request: Request) -> SparseInput:
         parameters: SparseParameters = self.read_parameters(request.parameters)
-        return SparseQuery(check_text(request.inputs, "inputs", self.max_characters), parameters)
+        return SparseInput(check_text(request.inputs, "inputs", self.max_characters), parameters)
 
-    def encode(self, queries: Sequence[SparseQuery]) -> list[list[Window] | RequestError]:
-        texts = [(query.text, None) for query in queries]
-        parameters = [query.parameters for query in queries]
+    def encode(self, inputs: Sequence[SparseInput]) -> list[list[Window] | RequestError]:
+        texts = [(item.text, None) for item in inputs]
+        parameters = [item.parameters for item in inputs]
         truncate = [each.truncate for each in parameters]
         return self.encode_texts(
             texts, truncate, [each.truncation_direction for each in parameters]
         )
 
     def decode(
-        self, query: SparseQuery, rows: Sequence[Window], outputs: Sequence[Outputs]
+        self, item: SparseInput, rows: Sequence[Window], outputs: Sequence[Outputs]
     ) -> list[SparseWeight]:
         weights = outputs[0][OUTPUT]
         found = np.flatnonzero(weights > 0)
-        best = found[np.argsort(-weights[found], kind="stable")][: query.parameters.top_k].tolist()
+        best = found[np.argsort(-weights[found], kind="stable")][: item.parameters.top_k].tolist()
         return [
             {"index": index, "value": float(weights[index]), "token": self.token(index)}
             for index in best

@@ -117,7 +117,7 @@ class TableAnswer(TypedDict):
 
 
 @dataclass(frozen=True)
-class TableQuery:
+class TableQuestions:
     """A table and the questions about it."""
 
     table: Table
@@ -136,7 +136,7 @@ class QuestionRow(Row):
     step: int = 0
 
 
-class Task(TextTask[TableQuery, QuestionRow]):
+class Task(TextTask[TableQuestions, QuestionRow]):
     """Questions about tables, for TAPAS models."""
 
     needs_offsets = True
@@ -178,7 +178,7 @@ class Task(TextTask[TableQuery, QuestionRow]):
             "query": " ".join(words[:middle]) or "Who?",
         }
 
-    def parse(self, request: Request) -> TableQuery:
+    def parse(self, request: Request) -> TableQuestions:
         parameters: TableParameters = self.read_parameters(request.parameters)
         inputs = request.inputs
         if not isinstance(inputs, dict):
@@ -189,10 +189,10 @@ class Task(TextTask[TableQuery, QuestionRow]):
         questions = self._questions(inputs[name], name)
         table = read_table(inputs["table"], self.max_characters)
         check_work(table, questions)
-        return TableQuery(table, questions, parameters)
+        return TableQuestions(table, questions, parameters)
 
-    def encode(self, queries: Sequence[TableQuery]) -> list[list[QuestionRow] | RequestError]:
-        return [attempt(self._rows, query) for query in queries]
+    def encode(self, inputs: Sequence[TableQuestions]) -> list[list[QuestionRow] | RequestError]:
+        return [attempt(self._rows, item) for item in inputs]
 
     def run(
         self,
@@ -217,9 +217,9 @@ class Task(TextTask[TableQuery, QuestionRow]):
         return [outcomes[number] for number in range(len(rows))]
 
     def decode(
-        self, query: TableQuery, rows: Sequence[QuestionRow], outputs: Sequence[Outputs]
+        self, item: TableQuestions, rows: Sequence[QuestionRow], outputs: Sequence[Outputs]
     ) -> Any:
-        answers = [self.answer(query.table, *each) for each in zip(rows, outputs, strict=True)]
+        answers = [self.answer(item.table, *each) for each in zip(rows, outputs, strict=True)]
         return answers if len(answers) > 1 else answers[0]
 
     def answer(self, table: Table, row: Row, outputs: Outputs) -> dict[str, Any]:
@@ -259,23 +259,23 @@ class Task(TextTask[TableQuery, QuestionRow]):
             for number, question in enumerate(listed)
         ]
 
-    def _rows(self, query: TableQuery) -> list[QuestionRow]:
+    def _rows(self, item: TableQuestions) -> list[QuestionRow]:
         encoding = encode_table(
             self._table_tokenizer,
-            query.table,
-            query.questions,
+            item.table,
+            item.questions,
             max_tokens=self.max_tokens,
-            truncates=self._truncates(query),
+            truncates=self._truncates(item),
         )
         names = self.tokenizer.model_input_names
-        sequential = query.parameters.sequential
+        sequential = item.parameters.sequential
         return [
             QuestionRow(features(encoding, number, names), number if sequential else 0)
-            for number in range(len(query.questions))
+            for number in range(len(item.questions))
         ]
 
-    def _truncates(self, query: TableQuery) -> bool:
-        wanted = query.parameters.truncation
+    def _truncates(self, item: TableQuestions) -> bool:
+        wanted = item.parameters.truncation
         return self.truncation if wanted is None else wanted not in (False, "do_not_truncate")
 
 

@@ -85,7 +85,7 @@ class TextToTextParameters(SamplingParameters):
 
 
 @dataclass(frozen=True)
-class TextQuery:
+class TextInput:
     """One text to read; `prompt` has the prefix that the checkpoint is trained with.
 
     `default_new_tokens` is the maximum of new tokens where the parameters set none. `source` and
@@ -96,7 +96,7 @@ class TextQuery:
     parameters: TextToTextParameters
     default_new_tokens: int
     stream: TextStream | None = None
-    alone: bool = True
+    is_batch_item: bool = False
     source: int | None = None
     target: int | None = None
 
@@ -116,7 +116,7 @@ class Preset:
     defaults: Mapping[str, Any]
 
 
-class TextToTextTask(GenerationTask[TextQuery]):
+class TextToTextTask(GenerationTask[TextInput]):
     """A task of encoder-decoders; answers as its pipeline of transformers 4 does.
 
     Attributes:
@@ -138,7 +138,7 @@ class TextToTextTask(GenerationTask[TextQuery]):
         self.preset = self.preset_of(self.pipeline)
         self.defaults = {**self.preset.defaults, **self.of_yaml}
 
-    def parse(self, request: Request) -> TextQuery:
+    def parse(self, request: Request) -> TextInput:
         parameters: TextToTextParameters = self.read_parameters(request.parameters)
         self.check_parameters(parameters)
         text = check_text(request.inputs, "inputs", self.max_characters)
@@ -146,24 +146,24 @@ class TextToTextTask(GenerationTask[TextQuery]):
         stream = None if parameters.clean_up_tokenization_spaces else request.stream
         preset = self.preset_for(request.parameters)
         prompt, default = preset.prefix + text, preset.new_tokens
-        return TextQuery(prompt, parameters, default, stream, request.alone)
+        return TextInput(prompt, parameters, default, stream, request.is_batch_item)
 
-    def encode(self, queries: Sequence[TextQuery]) -> list[list[Prompt] | RequestError]:
-        texts = [(query.prompt, None) for query in queries]
-        rows = self.encode_texts(texts, [_is_cut(query.parameters) for query in queries])
-        return [self._row(query, row) for query, row in zip(queries, rows, strict=True)]
+    def encode(self, inputs: Sequence[TextInput]) -> list[list[Prompt] | RequestError]:
+        texts = [(item.prompt, None) for item in inputs]
+        rows = self.encode_texts(texts, [_is_cut(item.parameters) for item in inputs])
+        return [self._row(item, row) for item, row in zip(inputs, rows, strict=True)]
 
-    def decode(self, query: TextQuery, rows: Sequence[Window], outputs: Sequence[Outputs]) -> Any:
+    def decode(self, item: TextInput, rows: Sequence[Window], outputs: Sequence[Outputs]) -> Any:
         """Return the texts; the one text of an item of a list without a list around it."""
-        found = [self._result(query, rows[0], text) for text in outputs[0]["texts"]]
-        return found if query.alone or len(found) > 1 else found[0]
+        found = [self._result(item, rows[0], text) for text in outputs[0]["texts"]]
+        return found[0] if item.is_batch_item and len(found) == 1 else found
 
-    def decoder_start(self, query: TextQuery) -> list[int]:
+    def decoder_start(self, item: TextInput) -> list[int]:
         """Return the tokens that a decoder reads before those that it chooses."""
-        first = self.base.forced_bos_token_id if query.target is None else query.target
+        first = self.base.forced_bos_token_id if item.target is None else item.target
         return [self._start_token, *([] if first is None else [int(first)])]
 
-    def token_ids(self, query: TextQuery, row: Window) -> list[int]:
+    def token_ids(self, item: TextInput, row: Window) -> list[int]:
         """Return the tokens of a text."""
         return row.features["input_ids"]
 
@@ -215,12 +215,12 @@ class TextToTextTask(GenerationTask[TextQuery]):
         return Preset(prefix, new_tokens, defaults)
 
     def _row(
-        self, query: TextQuery, row: list[Window] | RequestError
+        self, item: TextInput, row: list[Window] | RequestError
     ) -> list[Prompt] | RequestError:
-        return row if isinstance(row, RequestError) else attempt(self._prompt, query, row[0])
+        return row if isinstance(row, RequestError) else attempt(self._prompt, item, row[0])
 
-    def _prompt(self, query: TextQuery, row: Window) -> list[Prompt]:
-        parameters = query.parameters
+    def _prompt(self, item: TextInput, row: Window) -> list[Prompt]:
+        parameters = item.parameters
         requested, available = parameters.new_tokens, self.decoder_limit - 1
         if requested and requested > available:
             raise TextTooLong(
@@ -230,23 +230,23 @@ class TextToTextTask(GenerationTask[TextQuery]):
         shortest = parameters.min_length
         return [
             Prompt(
-                {"input_ids": self.token_ids(query, row)},
+                {"input_ids": self.token_ids(item, row)},
                 row.encoding,
                 parameters.settings,
-                requested or min(query.default_new_tokens, available),
-                query.stream,
+                requested or min(item.default_new_tokens, available),
+                item.stream,
                 options={} if shortest is None else {"min_length": shortest},
-                first_token=query.target,
+                first_token=item.target,
             )
         ]
 
-    def _result(self, query: TextQuery, row: Window, text: GenerationState) -> dict[str, Any]:
+    def _result(self, item: TextInput, row: Window, text: GenerationState) -> dict[str, Any]:
         written = text.text
-        if query.parameters.clean_up_tokenization_spaces:
+        if item.parameters.clean_up_tokenization_spaces:
             written = self.tokenizer.clean_up_tokenization(written)
         return {
             self.description.wire.result_columns[0]: written,
-            **details(row, text, query.parameters),
+            **details(row, text, item.parameters),
         }
 
     @property

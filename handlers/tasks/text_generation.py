@@ -66,7 +66,7 @@ from handlers.types.request import Request, TextStream, TextToken, TokenIds
 from handlers.types.text_checks import check_text
 
 NEW_TOKENS = 50
-QueryT = TypeVar("QueryT")
+InputT = TypeVar("InputT")
 # Outputs for each token of a prompt take gigabytes where a vocabulary is large.
 COMPARED_TOKENS = 1024
 
@@ -87,7 +87,7 @@ class Details(TypedDict):
     top_tokens: NotRequired[list[list[TextToken]]]
 
 
-class GenerationTask(TextTask[QueryT, Prompt]):
+class GenerationTask(TextTask[InputT, Prompt]):
     """A task whose results are generated texts.
 
     Attributes:
@@ -123,7 +123,7 @@ class GenerationTask(TextTask[QueryT, Prompt]):
             generate = partial(model.generate_prompts, generator)
         return with_grammars(partial(generate, budget=self.budget), rows)
 
-    def run_made_up(self, model: Model, batches: Sequence[list[Any]]) -> None:
+    def run_warmup(self, model: Model, batches: Sequence[list[Any]]) -> None:
         new = GenerationConfig(
             max_new_tokens=self.new_tokens,
             pad_token_id=self.padding.ids.get("input_ids", 0),
@@ -152,8 +152,8 @@ class GenerationTask(TextTask[QueryT, Prompt]):
         return require_outputs(outcomes)
 
     @abstractmethod
-    def decode(self, query: QueryT, rows: Sequence[Window], outputs: Sequence[Outputs]) -> Any:
-        """Return the texts of a query, ready for JSON."""
+    def decode(self, item: InputT, rows: Sequence[Window], outputs: Sequence[Outputs]) -> Any:
+        """Return the texts of an input, ready for JSON."""
 
     def read_parameters(self, given: Mapping[str, Any]) -> Any:
         parameters = dict(given)
@@ -216,7 +216,7 @@ class Generated(TypedDict):
 
 
 @dataclass(frozen=True)
-class PromptQuery:
+class PromptInput:
     """One prompt to continue; of a chat, the result of its template.
 
     `ids` are the tokens of a prompt that the client tokenized. `syntax` is that of the tool calls
@@ -239,7 +239,7 @@ def _legacy_response(texts: Any) -> str:
     return str(text if isinstance(text, str) else text[-1]["content"])
 
 
-class Task(GenerationTask[PromptQuery]):
+class Task(GenerationTask[PromptInput]):
     """Text generation with a decoder; answers as the text-generation pipeline does."""
 
     auto_class = "AutoModelForCausalLM"
@@ -267,44 +267,44 @@ class Task(GenerationTask[PromptQuery]):
         if settings.tokenizer.truncation_side is None:
             self.tokenizer.truncation_side = "left"
 
-    def parse(self, request: Request) -> PromptQuery:
+    def parse(self, request: Request) -> PromptInput:
         parameters: GenerationParameters = self.read_parameters(request.parameters)
         self.check_parameters(parameters)
         parameters.check_lookup()
         if self.settings.assistant_model is None:
             parameters.check_assistance()
         parameters.check_adapter(self.settings.adapters)
-        query = replace(
+        parsed = replace(
             self._query(request, parameters), use_remaining_context=request.use_remaining_context
         )
-        return self._with_grammar(query)
+        return self._with_grammar(parsed)
 
-    def encode(self, queries: Sequence[PromptQuery]) -> list[list[Prompt] | RequestError]:
+    def encode(self, inputs: Sequence[PromptInput]) -> list[list[Prompt] | RequestError]:
         rows: dict[int, list[Window] | RequestError] = {}
         groups = defaultdict[tuple[bool, int | None], list[int]](list)
         # A chat template adds special tokens itself.
-        for number, query in enumerate(queries):
-            if query.ids:
-                rows[number] = [self._window(query.ids)]
+        for number, item in enumerate(inputs):
+            if item.ids:
+                rows[number] = [self._window(item.ids)]
             else:
-                special = query.parameters.add_special_tokens
-                adds = not query.messages if special is None else special
-                groups[adds, query.parameters.truncate or None].append(number)
+                special = item.parameters.add_special_tokens
+                adds = not item.messages if special is None else special
+                groups[adds, item.parameters.truncate or None].append(number)
         for (adds, max_length), numbers in groups.items():
-            texts: list[Text] = [(queries[number].prompt, None) for number in numbers]
+            texts: list[Text] = [(inputs[number].prompt, None) for number in numbers]
             truncation: dict[str, Any] = (
                 {"truncation": True, "max_length": max_length} if max_length else {}
             )
             encoded = self.encode_texts(texts, add_special_tokens=adds, **truncation)
             rows.update(zip(numbers, encoded, strict=True))
-        return [self._row(query, rows[number]) for number, query in enumerate(queries)]
+        return [self._row(item, rows[number]) for number, item in enumerate(inputs)]
 
-    def decode(self, query: PromptQuery, rows: Sequence[Window], outputs: Sequence[Outputs]) -> Any:
-        query = self._as_read(query, rows[0])
-        return [_generated(query, rows[0], text) for text in outputs[0]["texts"]]
+    def decode(self, item: PromptInput, rows: Sequence[Window], outputs: Sequence[Outputs]) -> Any:
+        item = self._as_read(item, rows[0])
+        return [_generated(item, rows[0], text) for text in outputs[0]["texts"]]
 
-    def adapter_of(self, query: PromptQuery) -> str | None:
-        return query.parameters.adapter_id
+    def adapter_of(self, item: PromptInput) -> str | None:
+        return item.parameters.adapter_id
 
     @property
     def max_tokens(self) -> int | None:
@@ -322,45 +322,45 @@ class Task(GenerationTask[PromptQuery]):
     def padding(self) -> Padding:
         return Padding(self._pad_ids(), "left")
 
-    def _query(self, request: Request, parameters: GenerationParameters) -> PromptQuery:
+    def _query(self, request: Request, parameters: GenerationParameters) -> PromptInput:
         inputs, stream = request.inputs, request.stream
         if isinstance(inputs, list) and any(isinstance(item, dict) for item in inputs):
             messages = check_messages(inputs, self.max_characters)
             tools = parameters.offered_tools
             options = parameters.template_options
             prompt = prompt_of(messages, self.tokenizer, self.max_characters, tools, options)
-            return PromptQuery(prompt, parameters, messages, stream)
+            return PromptInput(prompt, parameters, messages, stream)
         if isinstance(inputs, TokenIds):
             ids = self._fit_ids(inputs, parameters.truncate)
             prompt = str(self.tokenizer.decode(ids.ids, **AS_GENERATED))
             # A stream cannot begin with the text of the ids, so with it the result comes whole.
             stream = None if parameters.return_full_text else stream
-            return PromptQuery(prompt, parameters, stream=stream, ids=ids)
+            return PromptInput(prompt, parameters, stream=stream, ids=ids)
         prompt = check_text(inputs, "inputs", self.max_characters)
-        return PromptQuery(prompt, parameters, stream=stream)
+        return PromptInput(prompt, parameters, stream=stream)
 
-    def _with_grammar(self, query: PromptQuery) -> PromptQuery:
-        """Return a query with its grammar.
+    def _with_grammar(self, item: PromptInput) -> PromptInput:
+        """Return an input with its grammar.
 
         Raises:
             RequestError: these parameters exclude grammars, or the prompt excludes tools.
         """
-        parameters, tools = query.parameters, query.parameters.callable_tools
+        parameters, tools = item.parameters, item.parameters.callable_tools
         if not (parameters.grammar or tools):
-            return query
+            return item
         if parameters.num_beams > 1:
             raise Unprocessable("Beams follow no grammar and call no tools; leave num_beams out.")
         parameters.check_ends()
         if not tools:
-            return replace(query, grammar=TextGrammar(parameters.grammar, None, self._grammars))
-        if not query.messages:
+            return replace(item, grammar=TextGrammar(parameters.grammar, None, self._grammars))
+        if not item.messages:
             raise BadRequest("Tools are called in chats; send messages, or leave tools out.")
         syntax = replace(
             syntax_of(chat_template(self.tokenizer, tools)), required=parameters.calls_required
         )
         calls = ToolUse(tools, syntax, parameters.calls_required, parameters.parallel)
         grammar = TextGrammar(parameters.grammar, calls, self._grammars)
-        return replace(query, grammar=grammar, syntax=syntax)
+        return replace(item, grammar=grammar, syntax=syntax)
 
     @cached_property
     def _grammars(self) -> GrammarCompiler:
@@ -393,50 +393,50 @@ class Task(GenerationTask[PromptQuery]):
         return Window({**zeros, "input_ids": list(ids.ids)}, Encoding())
 
     def _row(
-        self, query: PromptQuery, row: list[Window] | RequestError
+        self, item: PromptInput, row: list[Window] | RequestError
     ) -> list[Prompt] | RequestError:
-        return row if isinstance(row, RequestError) else attempt(self._prompt, query, row[0])
+        return row if isinstance(row, RequestError) else attempt(self._prompt, item, row[0])
 
-    def _as_read(self, query: PromptQuery, row: Window) -> PromptQuery:
-        """Return a query that begins its full text with what the model reads of a long prompt.
+    def _as_read(self, item: PromptInput, row: Window) -> PromptInput:
+        """Return an input that begins its full text with what the model reads of a long prompt.
 
         A stream cannot begin with it, so the result comes whole.
         """
-        if query.messages or query.ids or not query.parameters.return_full_text:
-            return query
-        if not self._is_truncated(query, row):
-            return query
+        if item.messages or item.ids or not item.parameters.return_full_text:
+            return item
+        if not self._is_truncated(item, row):
+            return item
         prompt = str(self.tokenizer.decode(row.features["input_ids"], **AS_GENERATED))
-        return replace(query, prompt=prompt, stream=None)
+        return replace(item, prompt=prompt, stream=None)
 
-    def _is_truncated(self, query: PromptQuery, row: Window) -> bool:
+    def _is_truncated(self, item: PromptInput, row: Window) -> bool:
         if has_offsets(row.encoding):
             return bool(row.encoding.overflowing)
-        limits = (query.parameters.truncate, self.max_tokens if self.truncation else None)
+        limits = (item.parameters.truncate, self.max_tokens if self.truncation else None)
         limit = min(filter(None, limits), default=None)
         return limit is not None and len(row) >= limit
 
-    def _prompt(self, query: PromptQuery, row: Window) -> list[Prompt]:
-        query = self._as_read(query, row)
-        requested, limit = query.parameters.new_tokens_after(len(row)), self.max_total_tokens
+    def _prompt(self, item: PromptInput, row: Window) -> list[Prompt]:
+        item = self._as_read(item, row)
+        requested, limit = item.parameters.new_tokens_after(len(row)), self.max_total_tokens
         available = limit - len(row) if limit else requested or self._default_new_tokens
         if available < (requested or 1):
             raise TextTooLong(
                 f"the prompt has {len(row):,} tokens and max_new_tokens is {requested or 1:,}"
                 f", together more than {self._limit_name}; shorten one of them."
             )
-        default = available if query.use_remaining_context else self._default_new_tokens
+        default = available if item.use_remaining_context else self._default_new_tokens
         new = requested or min(default, available)
         return [
             Prompt(
                 row.features,
                 row.encoding,
-                query.parameters,
+                item.parameters,
                 new,
-                query.stream,
-                query.grammar,
-                query.syntax,
-                result=partial(_generated, query, row),
+                item.stream,
+                item.grammar,
+                item.syntax,
+                result=partial(_generated, item, row),
             )
         ]
 
@@ -453,20 +453,20 @@ class Task(GenerationTask[PromptQuery]):
         return int(self.settings.max_length or of_checkpoint or NEW_TOKENS)
 
 
-def _generated(query: PromptQuery, row: Window, text: GenerationState) -> dict[str, Any]:
-    content, calls = _parts(query, text.text)
-    result: dict[str, Any] = {"generated_text": _with_prompt(query, content, calls)}
-    parameters = query.parameters
+def _generated(item: PromptInput, row: Window, text: GenerationState) -> dict[str, Any]:
+    content, calls = _parts(item, text.text)
+    result: dict[str, Any] = {"generated_text": _with_prompt(item, content, calls)}
+    parameters = item.parameters
     if calls and not parameters.return_full_text:
         result["tool_calls"] = calls
     return {**result, **details(row, text, parameters)}
 
 
-def _parts(query: PromptQuery, text: str) -> tuple[str, list[MessageCall]]:
+def _parts(item: PromptInput, text: str) -> tuple[str, list[MessageCall]]:
     """Return a text without its tool calls, and these; the last one may be cut, and left out."""
-    syntax = query.syntax
+    syntax = item.syntax
     # A text with a grammar of its own may have the opening of calls in a string.
-    if syntax is None or (query.parameters.grammar and not text.startswith(syntax.opening)):
+    if syntax is None or (item.parameters.grammar and not text.startswith(syntax.opening)):
         return text, []
     calls: list[MessageCall] = [
         {"type": "function", "function": {"name": call.name, "arguments": call.arguments}}
@@ -476,14 +476,14 @@ def _parts(query: PromptQuery, text: str) -> tuple[str, list[MessageCall]]:
     return syntax.content(text) if has_parts else text, calls
 
 
-def _with_prompt(query: PromptQuery, text: str, calls: Sequence[MessageCall]) -> Any:
+def _with_prompt(item: PromptInput, text: str, calls: Sequence[MessageCall]) -> Any:
     """Return the new text after its prompt or messages, or alone."""
-    if not query.parameters.return_full_text:
+    if not item.parameters.return_full_text:
         return text
-    if query.messages and query.parameters.continue_final_message:
-        *others, last = query.messages
+    if item.messages and item.parameters.continue_final_message:
+        *others, last = item.messages
         return [*others, {**last, "content": last["content"] + text}]
-    if query.messages:
+    if item.messages:
         message: Message = {"role": "assistant", "content": text}
-        return [*query.messages, {**message, "tool_calls": list(calls)} if calls else message]
-    return query.prompt + text
+        return [*item.messages, {**message, "tool_calls": list(calls)} if calls else message]
+    return item.prompt + text

@@ -252,13 +252,13 @@ class Task(BaseTask[ImagePrompt, ImageCallRow]):
         pixels = size["height"] * size["width"] if size else DEFAULT_PIXELS
         return ImagePrompt(calls, pixels, request.progress)
 
-    def encode(self, queries: Sequence[ImagePrompt]) -> list[list[ImageCallRow]]:
+    def encode(self, inputs: Sequence[ImagePrompt]) -> list[list[ImageCallRow]]:
         return [
             [
-                ImageCallRow(call, query.pixels, number, len(query.calls), query.progress)
-                for number, call in enumerate(query.calls)
+                ImageCallRow(call, item.pixels, number, len(item.calls), item.progress)
+                for number, call in enumerate(item.calls)
             ]
-            for query in queries
+            for item in inputs
         ]
 
     def run(
@@ -273,7 +273,7 @@ class Task(BaseTask[ImagePrompt, ImageCallRow]):
         return [attempt(partial(_draw, model, deadline, meter), row) for row in rows]
 
     def decode(
-        self, query: ImagePrompt, rows: Sequence[ImageCallRow], outputs: Sequence[Outputs]
+        self, item: ImagePrompt, rows: Sequence[ImageCallRow], outputs: Sequence[Outputs]
     ) -> Any:
         return [_result(row, made) for row, made in zip(rows, outputs, strict=True)]
 
@@ -285,8 +285,8 @@ class Task(BaseTask[ImagePrompt, ImageCallRow]):
         steps = {"num_inference_steps": min(2, self.settings.max_inference_steps)}
         return [[ImageCallRow(ImageCall("a picture", 0, None, steps), DEFAULT_PIXELS)]]
 
-    def least_rows(self, query: ImagePrompt) -> int:
-        return len(query.calls)
+    def least_rows(self, item: ImagePrompt) -> int:
+        return len(item.calls)
 
     @property
     def graph_inputs(self) -> GraphInputs:

@@ -133,7 +133,7 @@ class Speech(TypedDict):
 
 
 @dataclass(frozen=True)
-class SpeechQuery:
+class SpeechInput:
     """A text to speak, and the settings of its call."""
 
     text: str
@@ -153,7 +153,7 @@ class SpeechRow(BaseRow):
         return len(self.call.input_ids)
 
 
-class Task(BaseTask[SpeechQuery, SpeechRow]):
+class Task(BaseTask[SpeechInput, SpeechRow]):
     """Text to speech; answers with the waveforms of the text-to-speech pipeline."""
 
     checkpoint_class = VitsCheckpoint
@@ -197,7 +197,7 @@ class Task(BaseTask[SpeechQuery, SpeechRow]):
         self.max_tokens = settings.max_length or DEFAULT_TOKENS
         self._max_characters = min(settings.max_characters, MAX_CHARACTERS)
 
-    def parse(self, request: Request) -> SpeechQuery:
+    def parse(self, request: Request) -> SpeechInput:
         parameters: TextToSpeechParameters = self.read_parameters(request.parameters)
         text = check_text(request.inputs, "inputs", self._max_characters)
         seed = secrets.randbits(32) if parameters.seed is None else parameters.seed
@@ -205,10 +205,10 @@ class Task(BaseTask[SpeechQuery, SpeechRow]):
             "speaker_id": self._speaker(parameters),
             **parameters.model_dump(exclude={"voice", "speaker_id", "seed"}),
         }
-        return SpeechQuery(text, seed, settings)
+        return SpeechInput(text, seed, settings)
 
-    def encode(self, queries: Sequence[SpeechQuery]) -> list[list[SpeechRow] | RequestError]:
-        return [attempt(self._rows, query) for query in queries]
+    def encode(self, inputs: Sequence[SpeechInput]) -> list[list[SpeechRow] | RequestError]:
+        return [attempt(self._rows, item) for item in inputs]
 
     def run(
         self,
@@ -222,11 +222,11 @@ class Task(BaseTask[SpeechQuery, SpeechRow]):
         return [attempt(partial(self._speak, model, deadline, meter), row) for row in rows]
 
     def decode(
-        self, query: SpeechQuery, rows: Sequence[SpeechRow], outputs: Sequence[Outputs]
+        self, item: SpeechInput, rows: Sequence[SpeechRow], outputs: Sequence[Outputs]
     ) -> Speech:
         rate = self.checkpoint.sampling_rate
         audio = wav_in_base64(outputs[0]["waveform"], rate)
-        return Speech(audio=audio, sampling_rate=rate, seed=query.seed)
+        return Speech(audio=audio, sampling_rate=rate, seed=item.seed)
 
     def collate(self, rows: Sequence[SpeechRow]) -> Batch:
         raise NotImplementedError
@@ -254,8 +254,8 @@ class Task(BaseTask[SpeechQuery, SpeechRow]):
             truncation=False,
         )
 
-    def _rows(self, query: SpeechQuery) -> list[SpeechRow]:
-        ids = self.tokenizer(query.text)["input_ids"]
+    def _rows(self, item: SpeechInput) -> list[SpeechRow]:
+        ids = self.tokenizer(item.text)["input_ids"]
         # Blanks stand between the letters, and at both ends.
         letters = ids[1::2] if getattr(self.tokenizer, "add_blank", False) else ids
         unknown = self.tokenizer.unk_token_id
@@ -274,9 +274,7 @@ class Task(BaseTask[SpeechQuery, SpeechRow]):
                 " the text in parts."
             )
         return [
-            SpeechRow(
-                SpeechCall(ids, query.seed, self.settings.max_output_seconds, **query.settings)
-            )
+            SpeechRow(SpeechCall(ids, item.seed, self.settings.max_output_seconds, **item.settings))
         ]
 
     def _speak(

@@ -95,7 +95,7 @@ class Entity(TypedDict):
 
 
 @dataclass(frozen=True)
-class TokenQuery:
+class TokenInput:
     """One text whose tokens get labels."""
 
     text: str
@@ -107,7 +107,7 @@ def _legacy_response(tokens: Any) -> list[list[str]]:
     return [[token["word"], token["entity"]] for token in tokens]
 
 
-class Task(TextTask[TokenQuery, Window]):
+class Task(TextTask[TokenInput, Window]):
     """Token classification; answers as the token-classification pipeline does."""
 
     needs_offsets = True
@@ -135,25 +135,25 @@ class Task(TextTask[TokenQuery, Window]):
         super().__init__(checkpoint, settings)
         self.labels = checkpoint.labels
 
-    def parse(self, request: Request) -> TokenQuery:
+    def parse(self, request: Request) -> TokenInput:
         parameters = self.read_parameters(request.parameters)
-        return TokenQuery(check_text(request.inputs, "inputs", self.max_characters), parameters)
+        return TokenInput(check_text(request.inputs, "inputs", self.max_characters), parameters)
 
-    def encode(self, queries: Sequence[TokenQuery]) -> list[list[Window] | RequestError]:
-        encoding = tokenize(self.tokenizer, [(query.text, None) for query in queries])
+    def encode(self, inputs: Sequence[TokenInput]) -> list[list[Window] | RequestError]:
+        encoding = tokenize(self.tokenizer, [(item.text, None) for item in inputs])
         return [
-            attempt(self._windows, query, encoding, number) for number, query in enumerate(queries)
+            attempt(self._windows, item, encoding, number) for number, item in enumerate(inputs)
         ]
 
-    def decode(self, query: TokenQuery, rows: Sequence[Window], outputs: Sequence[Outputs]) -> Any:
+    def decode(self, item: TokenInput, rows: Sequence[Window], outputs: Sequence[Outputs]) -> Any:
         pairs = zip(rows, outputs, strict=True)
-        entities = chain.from_iterable(self._entities(query, *pair) for pair in pairs)
-        ignored = query.parameters.ignore_labels
+        entities = chain.from_iterable(self._entities(item, *pair) for pair in pairs)
+        ignored = item.parameters.ignore_labels
         kept = (entity for entity in entities if _label(entity) not in ignored)
         return list(kept) if len(rows) == 1 else without_overlaps(kept)
 
-    def _windows(self, query: TokenQuery, encoding: BatchEncoding, number: int) -> list[Window]:
-        text, stride = (query.text, None), query.parameters.stride
+    def _windows(self, item: TokenInput, encoding: BatchEncoding, number: int) -> list[Window]:
+        text, stride = (item.text, None), item.parameters.stride
         length, limit = len(encoding["input_ids"][number]), self.max_tokens
         if stride is None or limit is None or length <= limit:
             return self.fit(text, encoding, number, {})
@@ -167,17 +167,21 @@ class Task(TextTask[TokenQuery, Window]):
             limit=self.settings.max_rows,
         )
 
-    def _entities(self, query: TokenQuery, row: Window, output: Outputs) -> list[dict[str, Any]]:
-        strategy = query.parameters.aggregation_strategy
-        tokens = list(self._tokens(query, row, output))
+    def _entities(self, item: TokenInput, row: Window, output: Outputs) -> list[dict[str, Any]]:
+        strategy = item.parameters.aggregation_strategy
+        tokens = list(self._tokens(item, row, output))
         if strategy == "none":
             return label_tokens(tokens, self.labels)
         to_text = self.tokenizer.convert_tokens_to_string
         return join_entities(tokens, self.labels, strategy, to_text)
 
-    def _tokens(self, query: TokenQuery, row: Window, output: Outputs) -> Iterator[Token]:
+    def _tokens(self, item: TokenInput, row: Window, output: Outputs) -> Iterator[Token]:
         encoding, scores = row.encoding, softmax(output["logits"])
-        text, raw, unknown_id = query.text, query.parameters.special_tokens, self._unknown_id
+        text, raw, unknown_id = (
+            item.text,
+            item.parameters.special_tokens,
+            self._unknown_id,
+        )
         # The encoding builds each of its lists anew for each access.
         lists = encoding.offsets, encoding.special_tokens_mask, encoding.ids, encoding.tokens
         columns = zip(*lists, scores, scores.argmax(axis=-1).tolist(), strict=True)

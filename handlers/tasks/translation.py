@@ -25,7 +25,7 @@ from handlers.config.quoting import enumerate_names, quote
 from handlers.errors import Unprocessable
 from handlers.tasks.text2text_generation import (
     Preset,
-    TextQuery,
+    TextInput,
     TextToTextParameters,
     TextToTextTask,
 )
@@ -79,13 +79,13 @@ class Task(TextToTextTask):
         generation=Generation(texts=True, is_encoder_decoder=True),
     )
 
-    def parse(self, request: Request) -> TextQuery:
-        query = super().parse(request)
+    def parse(self, request: Request) -> TextInput:
+        item = super().parse(request)
         if not self.languages.tokens:
-            return query
-        source, target = self._codes(query.parameters.model_dump(include=set(CODES)))
+            return item
+        source, target = self._codes(item.parameters.model_dump(include=set(CODES)))
         return replace(
-            query,
+            item,
             source=self.languages.token(CODES[0], source),
             target=self.languages.token(CODES[1], target),
         )
@@ -135,9 +135,9 @@ class Task(TextToTextTask):
         source, target = (given.get(name, self.of_yaml.get(name)) for name in CODES)
         return source, target
 
-    def token_ids(self, query: TextQuery, row: Window) -> list[int]:
-        ids = super().token_ids(query, row)
-        return ids if query.source is None else self.languages.with_source(ids, query.source)
+    def token_ids(self, item: TextInput, row: Window) -> list[int]:
+        ids = super().token_ids(item, row)
+        return ids if item.source is None else self.languages.with_source(ids, item.source)
 
 
 @dataclass(frozen=True)

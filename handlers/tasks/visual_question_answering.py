@@ -38,7 +38,7 @@ from handlers.tasks.bases.image import (
     generate_answers,
 )
 from handlers.tasks.bases.labels import sigmoid
-from handlers.tasks.bases.media import MediaQuery
+from handlers.tasks.bases.media import MediaInput
 from handlers.telemetry.meter import Meter
 from handlers.types.model_info import Exports, ModelOutputs, TaskDescription, Wire
 from handlers.types.parameters import ANY, TRUNCATED, Parameters, PipelineNames
@@ -120,13 +120,11 @@ class Task(ImageQuestionTask):
         forward = before(deadline, generate_answers(model, self._generation, deadline))
         return run_by_shape(forward, rows, budget=self.budget, meter=meter)
 
-    def decode(
-        self, query: MediaQuery, rows: Sequence[ImageRow], outputs: Sequence[Outputs]
-    ) -> Any:
+    def decode(self, item: MediaInput, rows: Sequence[ImageRow], outputs: Sequence[Outputs]) -> Any:
         if self.writes_answers:
             return [{"answer": answer_text(self.tokenizer, outputs[0]).strip()}]
         scores = self.scores(outputs[0])
-        best = np.argsort(-scores, kind="stable")[: query.parameters.top_k]
+        best = np.argsort(-scores, kind="stable")[: item.parameters.top_k]
         return [{"score": float(scores[number]), "answer": self.labels[number]} for number in best]
 
     def scores(self, outputs: Outputs) -> npt.NDArray[Any]:

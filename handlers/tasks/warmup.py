@@ -143,7 +143,7 @@ def warm_up(
     config: ModelConfig,
     recorded: TrialResults | None = None,
 ) -> None:
-    """Compile a model or have it pack rows, as the YAML says, and run made-up batches.
+    """Compile a model or have it pack rows, as the YAML says, and run warm-up batches.
 
     A compiled model runs padded rows. One that cannot run the batches is left to fail on what users
     send.
@@ -189,7 +189,7 @@ def _run(task: BaseTask[Any, Any], model: Model, batches: list[list[Any]]) -> No
     if isinstance(model, ContinuousModel):
         task.run(model, _sample_rows(task), Meter())
         return
-    task.run_made_up(model, batches)
+    task.run_warmup(model, batches)
 
 
 def _sample_rows(task: BaseTask[Any, Any]) -> Sequence[Any]:

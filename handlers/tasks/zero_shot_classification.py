@@ -81,7 +81,7 @@ class LabelScores(TypedDict):
 
 
 @dataclass(frozen=True)
-class ZeroShotQuery:
+class ZeroShotInput:
     """A text with its labels.
 
     Attributes:
@@ -105,7 +105,7 @@ def _label_by_label(found: LabelScores) -> list[Label]:
     return [{"label": label, "score": score} for label, score in pairs]
 
 
-class Task(PairTask[ZeroShotQuery]):
+class Task(PairTask[ZeroShotInput]):
     """Zero-shot classification; answers as the pipeline does."""
 
     truncated_side = 0
@@ -134,7 +134,7 @@ class Task(PairTask[ZeroShotQuery]):
     def example_inputs(cls, text: str) -> dict[str, str]:
         return {"text": text, "candidate_labels": "music"}
 
-    def parse(self, request: Request) -> ZeroShotQuery:
+    def parse(self, request: Request) -> ZeroShotInput:
         inputs, labels_given = split_inputs(request.inputs)
         name, text = _named_text(inputs)
         text = check_text(text, name, self.max_characters)
@@ -144,7 +144,7 @@ class Task(PairTask[ZeroShotQuery]):
         labels = read_labels(
             parameters.candidate_labels, self.settings.max_rows, self.max_characters
         )
-        return ZeroShotQuery(
+        return ZeroShotInput(
             text,
             self.beginning(text),
             labels,
@@ -155,13 +155,13 @@ class Task(PairTask[ZeroShotQuery]):
             parameters.multi_label or len(labels) == 1,
         )
 
-    def pairs(self, query: ZeroShotQuery) -> list[tuple[str, str]]:
-        return [(query.premise, hypothesis) for hypothesis in query.hypotheses]
+    def pairs(self, item: ZeroShotInput) -> list[tuple[str, str]]:
+        return [(item.premise, hypothesis) for hypothesis in item.hypotheses]
 
-    def truncates(self, query: ZeroShotQuery) -> bool:
+    def truncates(self, item: ZeroShotInput) -> bool:
         return self.truncation
 
-    def name_of(self, query: ZeroShotQuery, number: int) -> str:
+    def name_of(self, item: ZeroShotInput, number: int) -> str:
         return "the text with a hypothesis"
 
     def lack_of_room(self, tokens: int, limit: int) -> str:
@@ -171,20 +171,20 @@ class Task(PairTask[ZeroShotQuery]):
         )
 
     def decode(
-        self, query: ZeroShotQuery, rows: Sequence[Window], outputs: Sequence[Outputs]
+        self, item: ZeroShotInput, rows: Sequence[Window], outputs: Sequence[Outputs]
     ) -> Any:
-        scores = self.scores(query, outputs)
+        scores = self.scores(item, outputs)
         best = np.argsort(scores, kind="stable")[::-1].tolist()
         return {
-            "sequence": query.text,
-            "labels": [query.labels[number] for number in best],
+            "sequence": item.text,
+            "labels": [item.labels[number] for number in best],
             "scores": [float(scores[number]) for number in best],
         }
 
-    def scores(self, query: ZeroShotQuery, outputs: Sequence[Outputs]) -> npt.NDArray[np.float64]:
+    def scores(self, item: ZeroShotInput, outputs: Sequence[Outputs]) -> npt.NDArray[np.float64]:
         """Return the score of each label. Shape: (labels,)."""
         logits = np.stack([each["logits"] for each in outputs])
-        if not query.multi_label:
+        if not item.multi_label:
             return softmax(logits[:, self.entailment])
         # As in the pipeline: the contradiction is the first class, or the last one.
         contradiction = -1 if self.entailment == 0 else 0

@@ -42,7 +42,7 @@ from handlers.tasks.bases.labels import (
     split_inputs,
     with_input_labels,
 )
-from handlers.tasks.bases.media import MediaQuery
+from handlers.tasks.bases.media import MediaInput
 from handlers.telemetry.meter import Meter
 from handlers.types.model_info import IMAGE_COLUMN, ModelOutputs, TaskDescription, Wire
 from handlers.types.parameters import ANY, PipelineNames
@@ -75,7 +75,7 @@ class ImageWithLabels(TypedDict):
 
 
 @dataclass(frozen=True)
-class ZeroShotImageQuery(MediaQuery):
+class ZeroShotImageInput(MediaInput):
     """An image, its labels and the hypothesis of each."""
 
     labels: Sequence[str]
@@ -142,7 +142,7 @@ class Task(ImageTask):
             self._least_tokens or None,
         )
 
-    def parse(self, request: Request) -> ZeroShotImageQuery:
+    def parse(self, request: Request) -> ZeroShotImageInput:
         inputs, labels_given = split_inputs(request.inputs)
         file: bytes | RemoteFile = self.files.file(inputs, "inputs")
         parameters: ZeroShotImageParameters = self.read_parameters(
@@ -151,21 +151,21 @@ class Task(ImageTask):
         limits = self.settings.max_rows, self.settings.max_characters
         labels = read_labels(parameters.candidate_labels, *limits)
         template = parameters.hypothesis_template
-        return ZeroShotImageQuery(
+        return ZeroShotImageInput(
             file, parameters, labels, [hypothesis(template, label) for label in labels]
         )
 
-    def encoding_cost(self, query: Any) -> int:
-        return super().encoding_cost(query) + sum(map(len, query.hypotheses))
+    def encoding_cost(self, item: Any) -> int:
+        return super().encoding_cost(item) + sum(map(len, item.hypotheses))
 
-    def encode(self, queries: Sequence[Any]) -> list[list[ImageRow] | RequestError]:
-        images = super().encode(queries)
-        texts = self._token_ids([text for query in queries for text in query.hypotheses])
+    def encode(self, inputs: Sequence[Any]) -> list[list[ImageRow] | RequestError]:
+        images = super().encode(inputs)
+        texts = self._token_ids([text for item in inputs for text in item.hypotheses])
         return [
             image
             if isinstance(image, RequestError)
-            else attempt(self._with_texts, image[0], [texts[text] for text in query.hypotheses])
-            for image, query in zip(images, queries, strict=True)
+            else attempt(self._with_texts, image[0], [texts[text] for text in item.hypotheses])
+            for image, item in zip(images, inputs, strict=True)
         ]
 
     def run(
@@ -203,11 +203,11 @@ class Task(ImageTask):
         ]
 
     def decode(
-        self, query: Any, rows: Sequence[ImageRow], outputs: Sequence[Outputs]
+        self, item: Any, rows: Sequence[ImageRow], outputs: Sequence[Outputs]
     ) -> list[dict[str, Any]]:
         scores = self.scores(outputs[0])
         best = np.argsort(-scores, kind="stable")
-        return [{"score": float(scores[each]), "label": query.labels[each]} for each in best]
+        return [{"score": float(scores[each]), "label": item.labels[each]} for each in best]
 
     def scores(self, outputs: Outputs) -> npt.NDArray[Any]:
         """Return the score of each label. Shape: (labels,)."""

@@ -197,8 +197,8 @@ class Request:
     Attributes:
         inputs: the inputs, in a form that the task reads.
         parameters: the task's parameters by name.
-        alone: False for an item of a list, for which transformers' pipelines return some results
-            in another shape than for the same item alone.
+        is_batch_item: whether it is an item of a list, for which transformers' pipelines return
+            some results in another shape than for the same inputs without a list.
         stream: sends a generated text before it is complete.
         progress: reports the steps of generated images.
         use_remaining_context: whether a generated text that has no maximum may have all tokens that
@@ -208,7 +208,7 @@ class Request:
 
     inputs: Any
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    alone: bool = True
+    is_batch_item: bool = False
     stream: TextStream | None = None
     progress: StepStream | None = None
     use_remaining_context: bool = False

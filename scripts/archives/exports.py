@@ -175,6 +175,6 @@ def _samples(line: str, place: str) -> list[Sample]:
     if not isinstance(inputs, list) or is_chat(inputs):
         return [Sample(inputs, parameters, place=place)]
     return [
-        Sample(item, parameters, alone=False, place=f"{place}, inputs[{number}]")
+        Sample(item, parameters, is_batch_item=True, place=f"{place}, inputs[{number}]")
         for number, item in enumerate(inputs)
     ]

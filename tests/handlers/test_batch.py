@@ -100,7 +100,7 @@ def test_texts_are_not_encoded_after_the_deadline(
 
     monkeypatch.setattr(engine.task, "encode", slowly)
     monkeypatch.setattr("handlers.batch.CHUNK_CHARACTERS", 1000)
-    requests = [Request(TEXT)] * 2 + [Request(TEXT * 40, alone=False)] * 20
+    requests = [Request(TEXT)] * 2 + [Request(TEXT * 40, is_batch_item=True)] * 20
     owners = [0, 1, *[2] * 20]
     outcomes = engine.predict(requests, None, Deadline(5, clock), owners)
     assert not any(isinstance(each, DeadlineExceeded) for each in outcomes[:2])
@@ -167,7 +167,7 @@ def test_a_request_that_is_certain_to_have_too_many_rows_is_not_read_further(
 
     monkeypatch.setattr(engine.task, "parse", recorded)
     monkeypatch.setattr(engine.task, "encode", counted)
-    pairs = Request(TEXT, {"candidate_labels": ["a", "b", "c", "d", "e"]}, alone=False)
+    pairs = Request(TEXT, {"candidate_labels": ["a", "b", "c", "d", "e"]}, is_batch_item=True)
     outcomes = engine.predict([pairs] * 200, http_request_ids=[0] * 200)
     assert all(isinstance(each, RequestTooLarge) for each in outcomes)
     # The second is one too many, and the texts that are read together end with it or soon after.

@@ -25,7 +25,7 @@ from handlers.explainers.bases.text import (
     segment_tokens,
 )
 from handlers.tasks.base import Label
-from handlers.tasks.sentence_embedding import EmbeddingQuery, Task
+from handlers.tasks.sentence_embedding import EmbeddingInput, Task
 from handlers.types.parameters import Granularity, TextExplanationParameters
 from handlers.types.request import Request, RequestState
 
@@ -48,12 +48,12 @@ class ExplanationTarget(TextExplanationTarget[Task]):
     results = SimilarityExplanation
     example_target = "The actors were brilliant."
 
-    def parse(self, request: Request, settings: TextExplanationParameters) -> EmbeddingQuery:
-        query = self.task.parse(request)
+    def parse(self, request: Request, settings: TextExplanationParameters) -> EmbeddingInput:
+        item = self.task.parse(request)
         if settings.target is None:
-            return query
-        other = self.task.read_text(settings.target, "target", query.parameters)
-        return replace(query, other=other)
+            return item
+        other = self.task.read_text(settings.target, "target", item.parameters)
+        return replace(item, other=other)
 
     def select(self, state: RequestState) -> list[AttributionTarget]:
         size = state.input.parameters.dimensions

@@ -21,7 +21,7 @@ from handlers.explainers.bases.text import (
 )
 from handlers.explainers.targets.base import LabelTarget, candidate_number
 from handlers.tasks.base import Label
-from handlers.tasks.zero_shot_classification import Task, ZeroShotQuery
+from handlers.tasks.zero_shot_classification import Task, ZeroShotInput
 from handlers.types.request import RequestState
 
 
@@ -75,5 +75,5 @@ class ExplanationTarget(TextExplanationTarget[Task]):
         return candidate_number(target, state.input.labels)
 
 
-def _texts(query: ZeroShotQuery, number: int) -> list[str]:
-    return [query.premise, query.hypotheses[number]]
+def _texts(item: ZeroShotInput, number: int) -> list[str]:
+    return [item.premise, item.hypotheses[number]]

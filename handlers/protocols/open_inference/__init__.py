@@ -330,7 +330,7 @@ class Rows:
             names = (tensor.name for tensor in self._inputs)
             return Request(dict(zip(names, values, strict=True)), {**self._shared, **own}, False)
         inputs, innermost = read_item(values[0], self._columns, "element", explains=self._explains)
-        return Request(inputs, {**self._shared, **own, **innermost}, alone=False)
+        return Request(inputs, {**self._shared, **own, **innermost}, is_batch_item=True)
 
     def _check_counts(self) -> None:
         first = self._inputs[0]

@@ -132,7 +132,7 @@ class Embeddings(Endpoint[EmbeddingBody]):
     def parsed_request(self, http_request: HttpRequest, body: EmbeddingBody) -> ParsedRequest:
         parameters = {**body.parameters, **adapter_parameters(self.model, body.model)}
         requests = [
-            Request(each, parameters, alone=False, token_count=TokenCount())
+            Request(each, parameters, is_batch_item=True, token_count=TokenCount())
             for each in texts_or_ids(body.input, "input", self.model.limits.max_rows)
         ]
         return ParsedRequest(http_request, requests, Call(self, body))

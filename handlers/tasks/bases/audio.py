@@ -16,7 +16,7 @@ from handlers.errors import RequestTooLarge, Unprocessable, summarize
 from handlers.media.audio import AUDIO, INSTALL, PACKAGES, Samples, read_audio
 from handlers.model import Model
 from handlers.process.packages import require_package
-from handlers.tasks.bases.media import MediaQuery, MediaTask
+from handlers.tasks.bases.media import MediaInput, MediaTask
 from handlers.types.model_info import Rows
 
 # A minute at 16 kHz.
@@ -62,8 +62,8 @@ class AudioTask(MediaTask[ArrayRow]):
         # Spectrograms of a fixed length are taken, however large they are.
         self.most_samples = max(self.budget, row.size)
 
-    def rows_of(self, query: MediaQuery, samples: Samples) -> list[ArrayRow]:
-        """Return the rows of a query, from the samples of its file. Shape: (samples,).
+    def rows_of(self, item: MediaInput, samples: Samples) -> list[ArrayRow]:
+        """Return the rows of an input, from the samples of its file. Shape: (samples,).
 
         Raises:
             RequestError: the model does not take them.
@@ -99,7 +99,7 @@ class AudioTask(MediaTask[ArrayRow]):
         """The maximum number of samples in one forward, or of numbers of spectrograms."""
         return self.settings.max_batch_samples or DEFAULT_BATCH_SAMPLES
 
-    def read(self, query: MediaQuery, file: bytes) -> list[ArrayRow]:
+    def read(self, item: MediaInput, file: bytes) -> list[ArrayRow]:
         samples = read_audio(file, "The audio", self.sampling_rate, self.settings.max_audio_seconds)
         seconds = len(samples) / self.sampling_rate
         if seconds < MIN_SECONDS:
@@ -107,7 +107,7 @@ class AudioTask(MediaTask[ArrayRow]):
                 f"The audio has {seconds:.3f} seconds; send at least {MIN_SECONDS:g}."
             )
         try:
-            return self.rows_of(query, samples)
+            return self.rows_of(item, samples)
         except ValueError as error:
             raise Unprocessable(
                 f"The audio has {seconds:.3f} seconds, which the feature extractor of this model"

@@ -26,7 +26,7 @@ from handlers.tasks.bases.text import TextTask, TruncationParameters
 from handlers.types.request import TokenIds
 from handlers.types.text_checks import check_text
 
-QueryT = TypeVar("QueryT")
+InputT = TypeVar("InputT")
 Vector = npt.NDArray[np.float32]
 
 
@@ -61,7 +61,7 @@ class EmbeddedText:
     max_length: int | None = None
 
 
-class EmbeddingTask(TextTask[QueryT, Row]):
+class EmbeddingTask(TextTask[InputT, Row]):
     """A mode of a sentence-transformers model; see `handlers/checkpoints/sentence_transformers.py`.
 
     A row's output is the vector of its text, before it is normalized at the end.

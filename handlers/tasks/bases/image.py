@@ -38,7 +38,7 @@ from handlers.generation.stopping import DeadlineCriterion
 from handlers.media.images import IMAGE, read_image
 from handlers.model import Model
 from handlers.process.deadline import Deadline
-from handlers.tasks.bases.media import MediaQuery, MediaTask
+from handlers.tasks.bases.media import MediaInput, MediaTask
 from handlers.types.model_info import Limits, Rows
 from handlers.types.request import Request
 from handlers.types.text_checks import check_text, json_type
@@ -197,12 +197,12 @@ class ImageTask(MediaTask[ImageRow]):
         """The maximum number of pixels in one forward, after preprocessing."""
         return self.settings.max_batch_pixels or DEFAULT_BATCH_PIXELS
 
-    def read(self, query: MediaQuery, file: bytes) -> list[ImageRow]:
+    def read(self, item: MediaInput, file: bytes) -> list[ImageRow]:
         image = read_image(file, "The image", self.settings.max_image_pixels)
-        return [self._row_of(part) for part in self.parts(query, image)]
+        return [self._row_of(part) for part in self.parts(item, image)]
 
-    def parts(self, query: MediaQuery, image: Image.Image) -> list[Image.Image]:
-        """Return the images that are rows of a query: the image itself, or parts of it, too."""
+    def parts(self, item: MediaInput, image: Image.Image) -> list[Image.Image]:
+        """Return the images that are rows of an input: the image itself, or parts of it, too."""
         return [image]
 
     def _row_of(self, image: Image.Image) -> ImageRow:
@@ -263,7 +263,7 @@ class ImageQuestionInput(TypedDict):
 
 
 @dataclass(frozen=True)
-class ImageQuestion(MediaQuery):
+class ImageQuestion(MediaInput):
     """An image file and a question about it."""
 
     question: str
@@ -294,9 +294,9 @@ class ImageQuestionTask(ImageTask):
             raise BadRequest(f"inputs has the keys {quote(sorted(map(str, inputs)))}; send {FORM}.")
         return inputs["image"], inputs["question"]
 
-    def read(self, query: Any, file: bytes) -> list[ImageRow]:
-        tokens = self.tokens(query.question)
-        return [with_tokens(row, tokens) for row in super().read(query, file)]
+    def read(self, item: Any, file: bytes) -> list[ImageRow]:
+        tokens = self.tokens(item.question)
+        return [with_tokens(row, tokens) for row in super().read(item, file)]
 
     def warmup_batches(self, config: ModelConfig, model: Model) -> list[list[Any]]:
         """Return grey images with a question."""

@@ -30,12 +30,12 @@ from handlers.types.request import Request
 FILE_CHARACTERS = 62_500
 
 MediaRowT = TypeVar("MediaRowT", bound=ArrayRow)
-QueryT = TypeVar("QueryT")
+InputT = TypeVar("InputT")
 ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True)
-class MediaQuery:
+class MediaInput:
     """A file, and what to do with it."""
 
     file: bytes | RemoteFile
@@ -62,22 +62,22 @@ class MediaReader:
 
     def read(
         self,
-        function: Callable[[QueryT, Sequence[bytes]], ResultT],
-        queries: Sequence[QueryT],
+        function: Callable[[InputT, Sequence[bytes]], ResultT],
+        inputs: Sequence[InputT],
         files: Sequence[Sequence[bytes | RemoteFile]],
     ) -> list[ResultT | RequestError]:
-        """Return what a function makes of each query and the bytes of its files, or its error.
+        """Return what a function makes of each input and the bytes of its files, or its error.
 
-        A file that cannot be fetched is the error of its query.
+        A file that cannot be fetched is the error of its input.
         """
         fetched = iter(self.files.fetch([file for each in files for file in each]))
         own = [[next(fetched) for _ in each] for each in files]
-        return list(self.threads.map(partial(attempt, partial(_read, function)), queries, own))
+        return list(self.threads.map(partial(attempt, partial(_read, function)), inputs, own))
 
 
 def _read(
-    function: Callable[[QueryT, Sequence[bytes]], ResultT],
-    query: QueryT,
+    function: Callable[[InputT, Sequence[bytes]], ResultT],
+    item: InputT,
     files: Sequence[bytes | RequestError],
 ) -> ResultT:
     read: list[bytes] = []
@@ -85,10 +85,10 @@ def _read(
         if isinstance(file, RequestError):
             raise file
         read.append(file)
-    return function(query, read)
+    return function(item, read)
 
 
-class MediaTask(BaseTask[MediaQuery, MediaRowT]):
+class MediaTask(BaseTask[MediaInput, MediaRowT]):
     """A mode whose requests have files. Rows of equal shapes share a forward.
 
     Args:
@@ -110,8 +110,8 @@ class MediaTask(BaseTask[MediaQuery, MediaRowT]):
         self.files, self._threads = self._reader.files, self._reader.threads
 
     @abstractmethod
-    def read(self, query: MediaQuery, file: bytes) -> list[MediaRowT]:
-        """Return the rows of a query, from the bytes of its file.
+    def read(self, item: MediaInput, file: bytes) -> list[MediaRowT]:
+        """Return the rows of an input, from the bytes of its file.
 
         Raises:
             RequestError: they cannot be read, or the model does not take them.
@@ -122,15 +122,15 @@ class MediaTask(BaseTask[MediaQuery, MediaRowT]):
     def budget(self) -> int:
         """The maximum cost of the rows of one forward."""
 
-    def parse(self, request: Request) -> MediaQuery:
+    def parse(self, request: Request) -> MediaInput:
         parameters = self.read_parameters(request.parameters)
-        return MediaQuery(self.files.file(request.inputs, "inputs"), parameters)
+        return MediaInput(self.files.file(request.inputs, "inputs"), parameters)
 
-    def encode(self, queries: Sequence[MediaQuery]) -> list[list[MediaRowT] | RequestError]:
+    def encode(self, inputs: Sequence[MediaInput]) -> list[list[MediaRowT] | RequestError]:
         return self._reader.read(
-            lambda query, files: self.read(query, *files),
-            queries,
-            [[query.file] for query in queries],
+            lambda item, files: self.read(item, *files),
+            inputs,
+            [[item.file] for item in inputs],
         )
 
     def run(
@@ -155,7 +155,7 @@ class MediaTask(BaseTask[MediaQuery, MediaRowT]):
     def groups(self, rows: Sequence[MediaRowT]) -> list[Sequence[MediaRowT]]:
         return [[rows[index] for index in group] for group in group_by_shape(rows, self.budget)]
 
-    def encoding_cost(self, query: MediaQuery) -> int:
+    def encoding_cost(self, item: MediaInput) -> int:
         return FILE_CHARACTERS
 
     @property

@@ -46,7 +46,7 @@ from handlers.types.parameters import Parameters, in_lower_case
 from handlers.types.request import Request, TokenIds, TokenizedText
 from handlers.types.text_checks import check_text, json_type
 
-QueryT = TypeVar("QueryT")
+InputT = TypeVar("InputT")
 RowT = TypeVar("RowT", bound=Row)
 
 DEFAULT_LENGTHS = (16, 48)
@@ -62,13 +62,13 @@ class TruncationParameters(Parameters):
     """The end of a text that is cut."""
 
 
-class TextTask(BaseTask[QueryT, RowT]):
+class TextTask(BaseTask[InputT, RowT]):
     """A mode whose rows are tokens of texts.
 
     Attributes:
         default_batch_tokens: tokens in one forward where the YAML sets no `max_batch_tokens`.
         accelerator_batch_tokens: the same in predictions on an accelerator.
-        new_tokens: tokens that are generated after made-up rows.
+        new_tokens: tokens that are generated after warm-up rows.
         needs_offsets: whether results name characters of the text.
     """
 
@@ -124,11 +124,11 @@ class TextTask(BaseTask[QueryT, RowT]):
             for count in counts
             for length in lengths
         )
-        batches = [[self._made_up_row(length)] * count for count, length in shapes]
+        batches = [[self._warmup_row(length)] * count for count, length in shapes]
         if config.handler.warmup_lengths or not model.compiles_shapes:
             return batches
         widest = min(max_tokens, max(WIDTHS))
-        return batches + [[self._made_up_row(width)] for width in range(TILE, widest + 1, TILE)]
+        return batches + [[self._warmup_row(width)] for width in range(TILE, widest + 1, TILE)]
 
     def choose_batching(self, model: Model) -> None:
         """Have a model pack rows where the YAML and its outputs allow it, or else pad them."""
@@ -270,7 +270,7 @@ class TextTask(BaseTask[QueryT, RowT]):
             number = 0
         return [window(encoding, number, self.tokenizer.model_input_names)]
 
-    def _made_up_row(self, length: int) -> Row:
+    def _warmup_row(self, length: int) -> Row:
         return self.checkpoint.row_maker.rows([length])[0]
 
     def _check_max_tokens(self) -> None:

@@ -24,7 +24,7 @@ from handlers.batching.tokenization import (
 from handlers.errors import RequestError, TextTooLong, attempt
 from handlers.tasks.bases.text import TextTask
 
-QueryT = TypeVar("QueryT")
+InputT = TypeVar("InputT")
 Pair = tuple[str, str]
 TRUNCATION = ("only_first", "only_second")
 # Characters for each token of a row, above which a text is tokenized once before it is tokenized in
@@ -35,7 +35,7 @@ LONG = 8
 MAX_LONG = 32
 
 
-class PairTask(TextTask[QueryT, Window]):
+class PairTask(TextTask[InputT, Window]):
     """A mode whose requests are several pairs of texts.
 
     Attributes:
@@ -45,15 +45,15 @@ class PairTask(TextTask[QueryT, Window]):
     truncated_side: ClassVar[Literal[0, 1]]
 
     @abstractmethod
-    def pairs(self, query: QueryT) -> list[Pair]:
+    def pairs(self, item: InputT) -> list[Pair]:
         """Return the pairs of a request."""
 
     @abstractmethod
-    def truncates(self, query: QueryT) -> bool:
+    def truncates(self, item: InputT) -> bool:
         """Return whether a pair that is too long is truncated."""
 
     @abstractmethod
-    def name_of(self, query: QueryT, number: int) -> str:
+    def name_of(self, item: InputT, number: int) -> str:
         """Return the name of a pair that is too long, for the error."""
 
     @abstractmethod
@@ -65,11 +65,11 @@ class PairTask(TextTask[QueryT, Window]):
             limit: the maximum number of tokens of a row.
         """
 
-    def least_rows(self, query: QueryT) -> int:
-        return len(self.pairs(query))
+    def least_rows(self, item: InputT) -> int:
+        return len(self.pairs(item))
 
-    def encoding_cost(self, query: QueryT) -> int:
-        return sum(len(first) + len(second) for first, second in self.pairs(query))
+    def encoding_cost(self, item: InputT) -> int:
+        return sum(len(first) + len(second) for first, second in self.pairs(item))
 
     def check_whole_side(self, text: str) -> str:
         """Return a text of the side that is not truncated, which leaves room for the other side.
@@ -107,25 +107,25 @@ class PairTask(TextTask[QueryT, Window]):
         _check_characters(text, limit)
         return text
 
-    def encode(self, queries: Sequence[QueryT]) -> list[list[Window] | RequestError]:
-        pairs = [self.pairs(query) for query in queries]
+    def encode(self, inputs: Sequence[InputT]) -> list[list[Window] | RequestError]:
+        pairs = [self.pairs(item) for item in inputs]
         encoding = tokenize(self.tokenizer, [pair for own in pairs for pair in own])
         starts = accumulate(map(len, pairs), initial=0)
         return [
-            attempt(self._rows, query, own, encoding, start)
-            for query, own, start in zip(queries, pairs, starts, strict=False)
+            attempt(self._rows, item, own, encoding, start)
+            for item, own, start in zip(inputs, pairs, starts, strict=False)
         ]
 
     def _rows(
-        self, query: QueryT, pairs: Sequence[Pair], encoding: BatchEncoding, start: int
+        self, item: InputT, pairs: Sequence[Pair], encoding: BatchEncoding, start: int
     ) -> list[Window]:
         names, limit = self.tokenizer.model_input_names, self.max_tokens
         rows = [window(encoding, start + number, names) for number in range(len(pairs))]
         long = [number for number, row in enumerate(rows) if limit and len(row) > limit]
         if limit is None or not long:
             return rows
-        if not self.truncates(query):
-            check_length(len(rows[long[0]]), limit, self.name_of(query, long[0]))
+        if not self.truncates(item):
+            check_length(len(rows[long[0]]), limit, self.name_of(item, long[0]))
         for number in long:
             self._check_room(self._whole_side_tokens(rows[number]), limit)
         options: dict[str, Any] = {"truncation": TRUNCATION[self.truncated_side]}

@@ -52,7 +52,7 @@ def limited(run: Callable[..., Any], tokens: int) -> Callable[..., Any]:
 def test_a_batch_that_does_not_fit_is_computed_in_halves(
     served: Load, small: Any, mode: str, packs: bool
 ) -> None:
-    requests = [Request(inputs, alone=False) for inputs in INPUTS[mode]] * 4
+    requests = [Request(inputs, is_batch_item=True) for inputs in INPUTS[mode]] * 4
     keys = {"BetterTransformer": packs}
     expected = served(mode, **keys).engine.predict(requests)
     found = small(mode, 300, **keys).predict(requests)

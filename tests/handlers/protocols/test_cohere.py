@@ -64,7 +64,7 @@ def written(path: str, body: Any, outcomes: Sequence[Any], tokens: int = 0) -> H
 )
 def test_settings_become_parameters(settings: Any, parameters: Any) -> None:
     (request,) = read("v2/embed", {"texts": ["a"], **settings}, "query", "passage")
-    assert request == Request("a", {**parameters, **FLOATS}, alone=False)
+    assert request == Request("a", {**parameters, **FLOATS}, is_batch_item=True)
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ KNOWN = protocols.create(MODEL)
 FIRST = HttpRequest({"body": "a"}, {})
 CHAT = [{"role": "user", "content": "a"}]
 QUESTION = {"question": "a", "context": "b"}
-LISTS = [Request("a", alone=False), Request("b", alone=False)]
+LISTS = [Request("a", is_batch_item=True), Request("b", is_batch_item=True)]
 MISTAKE = BadRequest("half \ud83d of it")
 
 

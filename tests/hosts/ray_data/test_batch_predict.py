@@ -58,7 +58,7 @@ def run_program(program: str, *arguments: Any) -> Any:
 
 
 def predicted(model: Served, inputs: list[Any]) -> list[Any]:
-    return model.engine.predict([Request(each, {}, alone=False) for each in inputs])
+    return model.engine.predict([Request(each, {}, is_batch_item=True) for each in inputs])
 
 
 def test_rows_keep_their_columns_and_have_a_result_or_an_error(

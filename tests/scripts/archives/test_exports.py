@@ -223,8 +223,8 @@ def test_a_list_of_inputs_becomes_one_request_per_item(tmp_path: Path) -> None:
     line = '{"inputs": ["good film", ["good", "film"]], "parameters": {"top_k": 2}}'
     (tmp_path / "rows.jsonl").write_text(line, encoding="utf-8")
     assert samples(tmp_path / "model.yaml", config(calibration="rows.jsonl")) == [
-        Sample("good film", {"top_k": 2}, alone=False),
-        Sample(["good", "film"], {"top_k": 2}, alone=False),
+        Sample("good film", {"top_k": 2}, is_batch_item=True),
+        Sample(["good", "film"], {"top_k": 2}, is_batch_item=True),
     ]
 
 
