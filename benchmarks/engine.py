@@ -23,7 +23,7 @@ from handlers.engine import Engine
 from handlers.errors import KitError, RequestError
 from handlers.process.threads import set_num_threads
 from handlers.telemetry.log_levels import silence_libraries
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from handlers.types.request import Request
 from scripts.paths import ROOT
 from scripts.serving.openmp import openmp_environment

@@ -26,8 +26,8 @@ from demo_models.synthetic_text.sentiment import reviews
 from handlers.batching.rows import Outputs
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
-from handlers.export.parity_report import ParityReport, compare_outputs
-from handlers.telemetry.meter import Meter
+from handlers.export.fidelity_report import FidelityReport, compare_outputs
+from handlers.telemetry.metrics import Meter
 from handlers.types.request import Request
 from scripts.archives.formats import ARCHIVE_FORMATS
 from scripts.archives.packing import pack
@@ -107,7 +107,7 @@ def main(rounds: int = 3) -> None:
     report(contenders, agreements)
 
 
-def report(contenders: dict[str, Contender], agreements: dict[str, ParityReport]) -> None:
+def report(contenders: dict[str, Contender], agreements: dict[str, FidelityReport]) -> None:
     """Print the table and write the results."""
     columns = ("format", "rows/s", "ratio", "agreement", "largest score difference", "MB")
     table, lines = Table(*columns), []

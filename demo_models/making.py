@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from demo_models.evaluation import Score
 from demo_models.trainers import modes, trainer_of
 from handlers.checkpoints.checkpoint_files import files_in
-from handlers.config.choices import suggest
+from handlers.config.messages import suggest
 from handlers.errors import KitError, WrongCheckpoint
 from scripts.default_modes import default_modes
 from scripts.hub.checkpoint_files import ROOT_FILES

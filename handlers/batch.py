@@ -26,7 +26,7 @@ from handlers.explainers.targets.base import BaseExplanationTarget
 from handlers.model import Model
 from handlers.process.deadline import Deadline
 from handlers.tasks.base import BaseTask
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from handlers.types.parameters import split_parameters
 from handlers.types.request import Request, RequestState
 

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from handlers import protocols
-from handlers.config.quoting import shorten
+from handlers.config.messages import shorten
 from handlers.engine import Engine
 from handlers.errors import RequestError, RequestTooLarge, attempt
 from handlers.explainers.page import HTML, prefers_page, render, target_view
@@ -18,7 +18,7 @@ from handlers.http.response import HttpResponse
 from handlers.http.streams import streaming_started
 from handlers.process.deadline import NO_DEADLINE, Deadline
 from handlers.protocols.base import BaseProtocol, ParsedRequest, result_or_error_body
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from handlers.types.request import Operation, Request
 
 # Sentences quote little of a request; this holds for those of libraries and of checkpoints, too.

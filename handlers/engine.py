@@ -28,8 +28,8 @@ from handlers.errors import (
     attempt,
 )
 from handlers.explainers import targets
-from handlers.export.auto_dtype import resolve_auto
-from handlers.export.parity_report import ParityReport
+from handlers.export.fidelity_report import FidelityReport
+from handlers.formats.auto import resolve_auto_dtype
 from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, Deadline, TimeLimits, before
 from handlers.process.ranks import world_size
@@ -37,7 +37,7 @@ from handlers.process.threads import LazyLoad, OneThread, Paced
 from handlers.tasks.base import BaseTask
 from handlers.tasks.bases.text import detokenize_request, tokenize_request
 from handlers.tasks.warmup import warm_up
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from handlers.types.model_info import ModelInfo
 from handlers.types.parameters import json_schema, parameter_schemas
 from handlers.types.request import Request, RequestState, TokenizedText
@@ -72,7 +72,7 @@ class Engine:
         limits: TimeLimits | None = None,
         *,
         dtype: str = "float32",
-        agreement: ParityReport | None = None,
+        agreement: FidelityReport | None = None,
         load_explained: Callable[[], Model] | None = None,
     ) -> None:
         self.task = task
@@ -117,8 +117,8 @@ class Engine:
         config = formats.resolve(config, directory, device.type)
         formats.check_config(config)
         task = tasks.load(directory, config.handler)
-        report = ParityReport.find(directory)
-        spec = resolve_auto(task.model_spec(directory, config, device), report)
+        report = FidelityReport.find(directory)
+        spec = resolve_auto_dtype(task.model_spec(directory, config, device), report)
         model_format = formats.get(config.handler.save_mode)
         model = model_format.load(spec)
         dtype = model_format.served_dtype(spec)

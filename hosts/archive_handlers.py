@@ -10,11 +10,13 @@ try:
     from handlers.process.deadline import Deadline
     from handlers.process.resources import FreedMemory
     from handlers.process.threads import set_num_threads
+    from handlers.telemetry.metrics import Meter
 except ModuleNotFoundError:  # version 0.2.0
     from handlers.checkpoints.devices import pick_device
     from handlers.runtime.deadline import Deadline
     from handlers.runtime.memory import FreedMemory
     from handlers.runtime.threads import set_num_threads
+    from handlers.telemetry.meter import Meter
 
 try:
     from handlers.dispatcher import Dispatcher
@@ -55,6 +57,7 @@ __all__ = [
     "Deadline",
     "Dispatcher",
     "FreedMemory",
+    "Meter",
     "Request",
     "load_engine",
     "pick_device",

@@ -7,8 +7,8 @@ from typing import Any
 
 from prometheus_client import Counter, Gauge
 
-from handlers.telemetry.meter import Meter
 from handlers.telemetry.metrics import MetricsReporter
+from hosts.archive_handlers import Meter
 
 LABELS = ("model_name",)
 TOTAL = "_total"

@@ -17,11 +17,11 @@ from handlers.errors import classify
 from handlers.http.limits import BodyLimits
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json, has_failed
-from handlers.telemetry.meter import Meter
 from hosts.archive_handlers import (
     Deadline,
     Dispatcher,
     FreedMemory,
+    Meter,
     load_engine,
     prepare_process,
 )

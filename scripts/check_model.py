@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
-from handlers.config.choices import modes, suggest
+from handlers.config.handler_section import modes
+from handlers.config.messages import suggest
 from handlers.config.model_config import ModelConfig
 from hosts.command_line import plain_errors
 from scripts.hub.client import Hub

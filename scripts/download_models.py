@@ -14,8 +14,7 @@ from huggingface_hub.utils.tqdm import disable_progress_bars
 from rich.console import Console
 from rich.table import Column, Table
 
-from handlers.config.choices import AUTO
-from handlers.config.handler_section import HandlerSection
+from handlers.config.handler_section import AUTO, HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import KitError
 from handlers.formats import check_config, choose

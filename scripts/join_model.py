@@ -14,8 +14,7 @@ from typing import Annotated
 
 import typer
 
-from handlers.config.model_config import CONFIG_FILE, ModelConfig
-from handlers.config.torchserve_section import Torchrun
+from handlers.config.model_config import CONFIG_FILE, ModelConfig, Torchrun
 from handlers.errors import KitError
 from hosts.archives import open_archive
 from hosts.command_line import plain_errors

@@ -20,15 +20,17 @@ from pydantic import BaseModel
 from rich.console import Console
 
 from handlers import formats, tasks
-from handlers.config.choices import AUTO, modes, save_modes
 from handlers.config.handler_section import (
+    AUTO,
     CHECKPOINT,
     Compile,
     HandlerSection,
     ModelKeys,
     Tokenizer,
+    modes,
+    save_modes,
 )
-from handlers.config.torchserve_section import Torchrun, TorchServeSection
+from handlers.config.model_config import Torchrun, TorchServeSection
 from handlers.formats.base import BaseFormat
 from handlers.generation.parameter_spec import specs_of
 from handlers.generation.parameters import GenerationParameters

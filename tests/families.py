@@ -21,8 +21,8 @@ from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
-from handlers.formats._last_token import pool_last_token
 from handlers.formats.pretrained import PretrainedModel
+from handlers.formats.weights import pool_last_token
 from handlers.tasks.warmup import warm_up
 
 HEADS = {

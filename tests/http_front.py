@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from handlers.http.request import HttpRequest
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from tests.serving import Served
 
 # The name of a field of a form, and its content type.

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from handlers import formats, tasks
-from handlers.config.choices import modes, save_modes
+from handlers.config.handler_section import modes, save_modes
 from handlers.explainers import targets
 from handlers.tasks.bases.text import TextTask
 from tests.modes import cases

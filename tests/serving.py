@@ -16,7 +16,7 @@ from handlers.config.model_config import ModelConfig
 from handlers.dispatcher import Dispatcher
 from handlers.engine import Engine
 from handlers.http.request import HttpRequest
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from handlers.types.request import TextStream
 from tests.modes import cases
 

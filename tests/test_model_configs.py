@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from handlers import formats, tasks
-from handlers.config.choices import AUTO, modes
+from handlers.config.handler_section import AUTO, modes
 from handlers.config.model_config import ModelConfig
 from handlers.formats import plan
 from scripts.archives.packing import pack

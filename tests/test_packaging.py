@@ -21,7 +21,7 @@ from setuptools import find_packages
 
 import handlers
 from handlers import formats, tasks
-from handlers.config.choices import modes
+from handlers.config.handler_section import modes
 from handlers.http.request import HttpRequest
 from handlers.protocols import describe
 from handlers.protocols.base import ParsedRequest

@@ -14,7 +14,7 @@ import torch
 
 from handlers.batching.chunks import error_of_rows, runs_in_halves
 from handlers.batching.rows import BaseRow, Keep, Outputs, Row, RowOutcome, keep_all
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 
 Batch = dict[str, torch.Tensor]
 Forward = Callable[[Batch], Mapping[str, torch.Tensor]]

@@ -19,7 +19,7 @@ import torch
 from handlers.batching.batches import Batch, Padding, to_numpy
 from handlers.batching.chunks import error_of_rows, runs_in_halves
 from handlers.batching.rows import Keep, Outputs, Row, RowOutcome, keep_all
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 
 # Candidate row widths. Wider rows cost more because attention is quadratic. Widths are multiples of
 # a SIMD tile, which also limits the number of shapes that an engine compiles for.

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 
-from handlers.config.quoting import quote
+from handlers.config.messages import quote
 from handlers.errors import WrongCheckpoint, summarize
 
 SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")

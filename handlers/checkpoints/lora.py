@@ -21,8 +21,7 @@ from pydantic import (
 )
 from safetensors import SafetensorError, safe_open
 
-from handlers.config.quoting import quote, shorten
-from handlers.config.validation_messages import describe_validation_error
+from handlers.config.messages import describe_validation_error, quote, shorten
 from handlers.errors import WrongCheckpoint, summarize
 
 FOLDER = "adapters"

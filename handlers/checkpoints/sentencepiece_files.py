@@ -30,7 +30,7 @@ from handlers.compat.transformers import (
     ModelProto,
     TrainerSpec,
 )
-from handlers.config.quoting import enumerate_names
+from handlers.config.messages import enumerate_names
 
 FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>")
 UNKNOWN = "<unk>"

@@ -17,8 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from handlers.config.choices import AUTO, suggest
-from handlers.config.quoting import enumerate_names, quote
+from handlers.config.messages import enumerate_names, quote, suggest
 from handlers.registry import FORMATS, TASKS, Registry
 
 EngineName = Literal["vllm"]
@@ -26,6 +25,18 @@ DType = Literal["float32", "bfloat16", "float16", "auto"]
 Hardware = Literal["neuron", "neuronx"]
 DeviceMapPolicy = Literal["auto", "balanced", "balanced_low_0", "sequential"]
 Quantization = Literal["int8", "int8_weights", "int4_weights"]
+# The `save_mode` that is another one, chosen when a model is packed.
+AUTO = "auto"
+
+
+def modes() -> list[str]:
+    """Return the values of `mode`, one for each task."""
+    return sorted(TASKS)
+
+
+def save_modes() -> list[str]:
+    """Return the values of `save_mode`, one for each format."""
+    return sorted(FORMATS)
 
 
 class _Section(BaseModel):

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from handlers import explainers
 from handlers.batching.chunks import memory_errors
-from handlers.config.quoting import enumerate_names
+from handlers.config.messages import enumerate_names
 from handlers.errors import (
     DeadlineExceeded,
     DeviceFailed,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 
 from handlers import tasks
+from handlers.batching.batches import Batch
 from handlers.checkpoints.dtypes import (
     check_not_quantized,
     name_of,
@@ -21,27 +23,30 @@ from handlers.checkpoints.graph_inputs import GraphInputs
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.config.handler_section import CHECKPOINT, Pt2
 from handlers.config.model_config import ModelConfig
-from handlers.export.evaluation import (
+from handlers.errors import RequestError, WrongCheckpoint, WrongConfig, attempt
+from handlers.export.fidelity import (
     PlacedRow,
-    calibration_batches,
-    encode,
+    chunks,
+    compare_texts,
     evaluate,
-    refusal,
-    split,
 )
+from handlers.export.fidelity_report import FidelityReport
 from handlers.export.manifest import ExportManifest
-from handlers.export.parity_report import ParityReport
-from handlers.export.text_agreement import compare_texts
 from handlers.model import Model
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.log_levels import silence_exporters
-from handlers.types.request import Request
+from handlers.types.request import Request, place_of
 
 logger = logging.getLogger(__name__)
 
 # How often a model that changes too many labels is exported again.
 RETRIES = 2
 
+SEED = 0
+# NNCF averages activation ranges over batches, so small batches give better estimates.
+CALIBRATION_BATCH_SIZE = 8
+
+Outcome = TypeVar("Outcome")
 LoadModel = Callable[[ModelSpec], Model]
 
 # A large model takes as much memory again in float32, so one that generates is measured on request.
@@ -72,7 +77,7 @@ def export_checkpoint(
     config: ModelConfig,
     target: Path,
     samples: Sequence[Request] = (),
-) -> ParityReport | None:
+) -> FidelityReport | None:
     """Export the checkpoint in a directory to the format of the YAML.
 
     An export is lossy if it is quantized, computes in another dtype than float32, or its format is
@@ -109,7 +114,7 @@ def export_checkpoint(
         spec = replace(spec, calibration=batches)
     measure = _Measurement(task, load_reference, export_format.load, rows)
 
-    def attempt(spec: ModelSpec) -> ParityReport:
+    def attempt(spec: ModelSpec) -> FidelityReport:
         _export(export_format, task, spec, target)
         exported = replace(spec, directory=target)
         return measure(exported, spec, _dtype_of(export_format, exported))
@@ -131,7 +136,7 @@ def measure_checkpoint(
     config: ModelConfig,
     target: Path,
     samples: Sequence[Request] = (),
-) -> ParityReport | None:
+) -> FidelityReport | None:
     """Measure the agreement of a checkpoint in the dtype of its YAML with float32.
 
     `dtype: auto` is measured in bfloat16, which it is on most machines: torch computes it on every
@@ -164,7 +169,7 @@ def measure_checkpoint(
     report = measure(_reference(spec).with_settings(dtype=dtype), spec, dtype)
     if not _is_sufficient(report, config) and _may_use_float32(report, config):
         _log_rejection(report)
-        exact = ParityReport(report.rows, report.decisions, 1.0, 0.0, dtype="float32")
+        exact = FidelityReport(report.rows, report.decisions, 1.0, 0.0, dtype="float32")
         report = replace(exact, rejected=report)
     if "min_agreement" not in config.handler.model_fields_set:
         return _report(report, config, target)
@@ -180,7 +185,7 @@ class _Measurement:
     load: LoadModel
     rows: Sequence[PlacedRow]
 
-    def __call__(self, spec: ModelSpec, checkpoint: ModelSpec, dtype: str) -> ParityReport:
+    def __call__(self, spec: ModelSpec, checkpoint: ModelSpec, dtype: str) -> FidelityReport:
         reference = self.load_reference(_reference(checkpoint))
         report = evaluate(self.task, reference, self.load(_static(spec)), self.rows)
         if spec.config.continuousBatching:
@@ -255,19 +260,19 @@ def _not_comparable(task: BaseTask[Any, Any], spec: ModelSpec) -> str | None:
     return None
 
 
-def _is_sufficient(report: ParityReport, config: ModelConfig) -> bool:
+def _is_sufficient(report: FidelityReport, config: ModelConfig) -> bool:
     return report.reaches(config.handler.min_agreement)
 
 
-def _may_use_float32(report: ParityReport, config: ModelConfig) -> bool:
+def _may_use_float32(report: FidelityReport, config: ModelConfig) -> bool:
     return config.handler.dtype == "auto" and report.dtype != "float32"
 
 
-def _log_rejection(report: ParityReport) -> None:
+def _log_rejection(report: FidelityReport) -> None:
     logger.warning("dtype: auto is float32, because in %s the model %s", report.dtype, report)
 
 
-def _report(report: ParityReport, config: ModelConfig, target: Path) -> ParityReport:
+def _report(report: FidelityReport, config: ModelConfig, target: Path) -> FidelityReport:
     """Write the report of a checkpoint in the dtype of its YAML, whatever the agreement is."""
     if not _is_sufficient(report, config):
         logger.warning("In %s the model %s", report.dtype, report)
@@ -275,7 +280,7 @@ def _report(report: ParityReport, config: ModelConfig, target: Path) -> ParityRe
     return report
 
 
-def _accept(report: ParityReport, task: BaseTask[Any, Any], target: Path) -> ParityReport:
+def _accept(report: FidelityReport, task: BaseTask[Any, Any], target: Path) -> FidelityReport:
     """Write the report.
 
     Raises:
@@ -285,3 +290,59 @@ def _accept(report: ParityReport, task: BaseTask[Any, Any], target: Path) -> Par
         raise refusal(report, task)
     report.write(target)
     return report
+
+
+def split(samples: Sequence[Request]) -> tuple[Sequence[Request], Sequence[Request]]:
+    """Split samples randomly into two halves; a single sample is in both."""
+    shuffled = random.Random(SEED).sample(samples, len(samples))
+    return shuffled[::2], shuffled[1::2] or shuffled
+
+
+def encode(task: BaseTask[Any, Any], samples: Sequence[Request]) -> list[PlacedRow]:
+    """Return the rows of all samples.
+
+    Raises:
+        WrongConfig: there are no samples, or one is not a valid request.
+    """
+    if not samples:
+        raise WrongConfig(
+            "handler.calibration",
+            "has no rows for calibration and evaluation",
+            "set it to a JSON lines file of requests",
+        )
+    queries = [_require_valid(sample, attempt(task.parse, sample)) for sample in samples]
+    encoded = zip(samples, task.encode(queries), strict=True)
+    return [
+        PlacedRow(place_of(sample), row)
+        for sample, outcome in encoded
+        for row in _require_valid(sample, outcome)
+    ]
+
+
+def calibration_batches(task: BaseTask[Any, Any], rows: Sequence[PlacedRow]) -> list[Batch]:
+    """Return batches of the rows."""
+    return [
+        task.collate(group)
+        for chunk in chunks(rows, CALIBRATION_BATCH_SIZE)
+        for group in task.groups([each.row for each in chunk])
+    ]
+
+
+def _require_valid(sample: Request, outcome: Outcome | RequestError) -> Outcome:
+    if isinstance(outcome, RequestError):
+        reason = str(outcome).rstrip(".")
+        raise WrongConfig(place_of(sample), f"is refused ({reason})", "correct or remove this row")
+    return outcome
+
+
+def refusal(report: FidelityReport, task: BaseTask[Any, Any]) -> WrongCheckpoint:
+    """Return the error for a model whose agreement is below `handler.min_agreement`."""
+    settings = task.settings
+    changes = f"; the labels that differ most clearly: {report.describe_changes()}"
+    return WrongCheckpoint(
+        f"{settings.save_mode} model",
+        f"{report}; handler.min_agreement is {settings.min_agreement:g}"
+        f"{changes if report.changed else ''}",
+        "use a more precise quantization or dtype, calibration rows that resemble production "
+        "requests, or a lower min_agreement",
+    )

@@ -19,14 +19,14 @@ import numpy.typing as npt
 from handlers.batching.packing import SEGMENTS
 from handlers.batching.rows import Outputs
 from handlers.config.handler_section import Quantization
-from handlers.export.parity_report import ParityReport
+from handlers.export.fidelity_report import FidelityReport
 
 logger = logging.getLogger(__name__)
 
 ModelInputs = Mapping[str, Any]
 CompileSettings = Mapping[str, int | str]
 CompileModel = Callable[[Any, str, dict[str, Any]], Any]
-Compare = Callable[[Iterable[Outputs], Iterable[Outputs]], ParityReport]
+Compare = Callable[[Iterable[Outputs], Iterable[Outputs]], FidelityReport]
 QuantizeExcept = Callable[[Sequence[str], Sequence[ModelInputs]], Any]
 
 # Shares of the blocks that stay in floating point. They are tried in this order until the agreement
@@ -67,7 +67,7 @@ class AccuracyTarget:
         """The preferred dtype."""
         return next(iter(self.settings))
 
-    def is_sufficient(self, report: ParityReport) -> bool:
+    def is_sufficient(self, report: FidelityReport) -> bool:
         """Return whether the agreement is one standard error above the minimum.
 
         The finished export has to reach the minimum on other rows.
@@ -188,7 +188,7 @@ class _Search:
             )
         )
 
-    def _compare(self, graph: Any, settings: CompileSettings) -> ParityReport:
+    def _compare(self, graph: Any, settings: CompileSettings) -> FidelityReport:
         found = self._run(graph, settings, self._batches)
         return self._target.compare(self._expected, found)
 

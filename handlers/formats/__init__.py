@@ -8,19 +8,17 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from handlers import tasks
-from handlers.config.choices import AUTO
-from handlers.config.handler_section import CHECKPOINT
+from handlers.config.handler_section import AUTO, CHECKPOINT
 from handlers.config.model_config import ModelConfig
 from handlers.errors import ConfigError, WrongConfig, summarize
-from handlers.formats._auto import FILE as CHOICE_FILE
-from handlers.formats._auto import Choice, fastest, replacement, without_export
-from handlers.formats._compatibility import check_compatibility
+from handlers.formats.auto import FILE as CHOICE_FILE
+from handlers.formats.auto import Choice, fastest, replacement, without_export
 from handlers.registry import FORMATS
 from handlers.types.request import Request
 
 if TYPE_CHECKING:
     from handlers.checkpoints.model_spec import ModelSpec
-    from handlers.export.parity_report import ParityReport
+    from handlers.export.fidelity_report import FidelityReport
     from handlers.formats.base import BaseFormat
     from handlers.model import Model
 
@@ -73,7 +71,7 @@ def check_config(config: ModelConfig) -> None:
     if not (handler.is_exported or particular):
         return  # A checkpoint as it is goes with every task and key: no need to import either.
     task = tasks.get(handler.mode)
-    check_compatibility(get(handler.save_mode), config, task)
+    get(handler.save_mode).check(config, task)
     if handler.responses and task.description.wire.legacy_response is None:
         raise WrongConfig(
             config.source,
@@ -122,7 +120,7 @@ def resolve(config: ModelConfig, directory: Path, device: str) -> ModelConfig:
 
 def export(
     directory: Path, config: ModelConfig, target: Path, samples: Sequence[Request] = ()
-) -> ParityReport | None:
+) -> FidelityReport | None:
     """Export the checkpoint in a directory to the format of its YAML.
 
     A checkpoint that is served as it is is only measured, in the dtype of the YAML. With
@@ -159,7 +157,7 @@ def _problem(config: ModelConfig, save_mode: str) -> str | None:
 
 def _export_fastest(
     directory: Path, config: ModelConfig, target: Path, samples: Sequence[Request]
-) -> ParityReport | None:
+) -> FidelityReport | None:
     choice = choose(config)
     try:
         report = _export_apart(directory, config, choice, target, samples)
@@ -175,7 +173,7 @@ def _export_fastest(
 
 def _export_apart(
     directory: Path, config: ModelConfig, choice: Choice, target: Path, samples: Sequence[Request]
-) -> ParityReport | None:
+) -> FidelityReport | None:
     """Export to a format, and leave no files if that fails."""
     with TemporaryDirectory(dir=target) as draft:
         chosen = config.with_save_mode(choice.save_mode)
@@ -187,7 +185,7 @@ def _export_apart(
 
 def _export(
     directory: Path, config: ModelConfig, target: Path, samples: Sequence[Request]
-) -> ParityReport | None:
+) -> FidelityReport | None:
     # This import loads torch and transformers, which check_config does not need.
     from handlers.export.exporter import export_checkpoint, measure_checkpoint  # noqa: PLC0415
 

@@ -17,9 +17,10 @@ from handlers.batching.packing import PackedBatch
 from handlers.checkpoints.graph_inputs import GraphInputs
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.errors import WrongCheckpoint
+from handlers.export.fidelity import check_fidelity
 from handlers.export.manifest import Signature
-from handlers.export.parity import check_parity
-from handlers.formats._graph import (
+from handlers.formats.base import BaseFormat
+from handlers.formats.graph import (
     build_graph,
     dynamic_shapes,
     example_inputs,
@@ -27,8 +28,7 @@ from handlers.formats._graph import (
     translate_export_errors,
     translate_load_errors,
 )
-from handlers.formats.base import BaseFormat
-from handlers.formats.pretrained import read_weights
+from handlers.formats.weights import read_weights
 from handlers.model import ForwardOnlyModel, Model
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class Format(BaseFormat):
                 verbose=False,
             )
             program.save(target / FILE)
-        check_parity(module, self.load(replace(spec, directory=target)), batches, FILE)
+        check_fidelity(module, self.load(replace(spec, directory=target)), batches, FILE)
 
     def load(self, spec: ModelSpec) -> Model:
         runtime = self.require("onnxruntime")

@@ -35,14 +35,14 @@ from handlers.checkpoints.probe_rows import short_positions
 from handlers.compat.openvino import gemma_of_any_transformers
 from handlers.config.model_config import ModelConfig
 from handlers.errors import Unprocessable, WrongCheckpoint, summarize
+from handlers.export.fidelity import check_fidelity, compare_outputs, compare_vectors
+from handlers.export.fidelity_report import FidelityReport
 from handlers.export.manifest import FILE as MANIFEST
 from handlers.export.manifest import ExportManifest, Signature
-from handlers.export.parity import check_parity
-from handlers.export.parity_report import ParityReport, compare_outputs
 from handlers.export.quantize import AccuracyTarget, Quantized, quantize
-from handlers.export.vector_agreement import compare_vectors
 from handlers.formats import load_checkpoint
-from handlers.formats._graph import (
+from handlers.formats.base import BaseFormat
+from handlers.formats.graph import (
     PaddedGraph,
     build_graph,
     example_inputs,
@@ -50,8 +50,7 @@ from handlers.formats._graph import (
     translate_export_errors,
     translate_load_errors,
 )
-from handlers.formats.base import BaseFormat
-from handlers.formats.pretrained import read_weights
+from handlers.formats.weights import read_weights
 from handlers.generation.backends.openvino_genai import (
     GrammarTrials,
     OpenVinoGenAiModel,
@@ -141,7 +140,7 @@ class Format(BaseFormat):
         return self._load_static(spec, exact)
 
     def _load_speech(self, spec: ModelSpec) -> Model:
-        from handlers.formats import _openvino_whisper as whisper  # noqa: PLC0415
+        from handlers.formats import openvino_whisper as whisper  # noqa: PLC0415
 
         # Files of other exporters have other inputs.
         find_graph_file(spec.directory, MANIFEST)
@@ -227,14 +226,14 @@ class Format(BaseFormat):
             _set_names(converted.outputs, graph.signature.outputs)
         settings = _compile_settings("float32")
         model = ConvertedModel(openvino.compile_model(converted, "CPU", settings), graph.signature)
-        check_parity(module, model, batches, FILE)
+        check_fidelity(module, model, batches, FILE)
         quantized = self._quantize(spec, converted, graph.signature)
         openvino.save_model(quantized.graph, target / FILE, compress_to_fp16=False)
         return ExportManifest(graph.signature, quantized.dtype)
 
     def _export_speech(self, spec: ModelSpec, target: Path, inputs: SpeechInputs) -> ExportManifest:
         """Export the encoder and the decoder of Whisper."""
-        from handlers.formats import _openvino_whisper as whisper  # noqa: PLC0415
+        from handlers.formats import openvino_whisper as whisper  # noqa: PLC0415
 
         if spec.config.handler.quantization in self.calibrated:
             raise WrongCheckpoint(
@@ -248,7 +247,7 @@ class Format(BaseFormat):
         with translate_export_errors(module):
             graphs = whisper.convert(module, generation_config, batches[0])
         model = whisper.WhisperModel(graphs, module.config, generation_config, _exact("float32"))
-        check_parity(module, model, batches, whisper.DECODER)
+        check_fidelity(module, model, batches, whisper.DECODER)
         signature = Signature(inputs.names, spec.outputs.names)
         uncalibrated = replace(spec, calibration=())
         for graph, name in zip(graphs, (whisper.ENCODER, whisper.DECODER), strict=True):
@@ -292,7 +291,7 @@ class Format(BaseFormat):
             module = read_weights(spec.in_float32()).eval()
             names = ("input_ids", "attention_mask")
             batches = TokenInputs(names, spec.checkpoint.row_maker).batches(module)
-            check_parity(module, OpenVinoModel(model, spec.outputs.names), batches, FILE)
+            check_fidelity(module, OpenVinoModel(model, spec.outputs.names), batches, FILE)
         return model
 
     def _quantize(self, spec: ModelSpec, graph: Any, signature: Signature) -> Quantized:
@@ -439,7 +438,7 @@ def _dtype(spec: ModelSpec) -> str:
 
 def _compare(
     spec: ModelSpec, expected: Iterable[Outputs], found: Iterable[Outputs]
-) -> ParityReport:
+) -> FidelityReport:
     """Return the agreement of the outputs of two graphs for the same batches."""
     if spec.outputs.are_vectors:
         return compare_vectors(expected, found)

@@ -3,53 +3,54 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from inspect import signature
+from math import prod
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
-import transformers
-from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
+from transformers import GenerationConfig, PreTrainedModel
 
 from handlers.batching.batches import Padding
 from handlers.batching.packing import PackedBatch
 from handlers.batching.rows import TrialRows
-from handlers.checkpoints.architecture import BASES, is_encoder
-from handlers.checkpoints.checkpoint_files import check_weights
+from handlers.checkpoints.architecture import is_encoder
 from handlers.checkpoints.diffusion import DiffusionCheckpoint
 from handlers.checkpoints.dtypes import (
-    check_dtype,
-    missing_package,
-    pick_dtype,
     quantization_method,
 )
 from handlers.checkpoints.load_trials import TrialResults
 from handlers.checkpoints.model_spec import ModelSpec, specify_assistant
-from handlers.checkpoints.placement import compute_device, log_placement, placement_arguments
+from handlers.checkpoints.placement import log_placement
 from handlers.checkpoints.pooling import ModelWithPooling
 from handlers.checkpoints.probe_rows import short_positions
 from handlers.checkpoints.vits import VitsCheckpoint
-from handlers.compat.transformers import has_recurrent_state, lacks_package, same_attention
-from handlers.config.handler_section import Compile, HandlerSection
+from handlers.compat.transformers import has_recurrent_state, same_attention
+from handlers.config.handler_section import Compile
 from handlers.config.model_config import ModelConfig
-from handlers.errors import WrongCheckpoint, WrongConfig, summarize
-from handlers.formats._diffusion import load_pipeline
-from handlers.formats._last_token import pool_last_token
-from handlers.formats._lora import LoraAdapters, load_adapters
-from handlers.formats._packable import Packable, as_packable
-from handlers.formats._vits import VitsModel
+from handlers.errors import RequestTooLarge, WrongCheckpoint
+from handlers.formats.adapters import LoraAdapters, load_adapters
 from handlers.formats.base import BaseFormat
+from handlers.formats.diffusion import load_pipeline
+from handlers.formats.packable import Packable, as_packable
+from handlers.formats.weights import read_weights
 from handlers.generation.backends.transformers_paged import as_paged
 from handlers.generation.backends.vllm import load_vllm
 from handlers.model import Assistant, Model
+from handlers.process.ranks import seeded
+from handlers.tasks.text_to_speech import SpeechCall, SpeechModel
 
 # Where transformers' continuous batching was tested.
 PAGED_DEVICES = ("cpu", "cuda")
 # Model types whose layers have gradients in training alone: those of Reformer are reversible.
 WITHOUT_GRADIENTS = ("reformer",)
+# Attributes of VITS, whose forward has no arguments for most of them.
+VITS_SETTINGS = ("speaking_rate", "noise_scale", "noise_scale_duration")
 
 
 class Format(BaseFormat):
@@ -260,80 +261,6 @@ def _on_cpu(spec: ModelSpec) -> ModelSpec:
     return replace(spec.with_settings(engine=None), device=torch.device("cpu"))
 
 
-def read_weights(spec: ModelSpec) -> PreTrainedModel:
-    """Load the weights into the auto class on the devices of the YAML.
-
-    Returns:
-        The model, with the reduction of the task behind it where there is one.
-
-    Raises:
-        WrongCheckpoint: the weights cannot be read or lack the head of the task.
-        WrongConfig: the weights cannot be placed as the YAML specifies.
-    """
-    handler = spec.config.handler
-    config = spec.checkpoint.config
-    if quantization_method(config):
-        check_dtype(config, handler)
-    check_weights(spec.directory, config, allow_pickle=handler.allow_pickle)
-    placement = placement_arguments(spec.config, config, spec.directory, spec.device)
-    try:
-        module, info = _from_pretrained(spec, config, placement)
-    except Exception as error:  # noqa: BLE001 - each file format has its own error types
-        raise _load_error(handler, config, error) from None
-    loaded: PreTrainedModel = module
-    if not handler.allow_random_head:
-        _check_sizes(info["mismatched_keys"])
-    missing = sorted(info["missing_keys"])
-    if spec.auto_class in BASES:
-        pooled = [name for name in missing if name.startswith("pooler.")]
-        missing = [name for name in missing if name not in pooled]
-        _remove_unread_parts(loaded, "pooler_output" in spec.outputs.names, bool(pooled))
-    if missing and not handler.allow_random_head:
-        raise WrongCheckpoint(
-            "weights",
-            f"have no {missing[0]} ({len(missing)} missing), so its values would be random",
-            "serve a fine-tuned checkpoint, or set handler.allow_random_head: true",
-        )
-    pool_last_token(loaded, spec.checkpoint)
-    return ModelWithPooling(loaded, spec.reduction()) if spec.reduction else loaded
-
-
-def _check_sizes(mismatched: Iterable[tuple[str, Sequence[int], Sequence[int]]]) -> None:
-    """Check that weights have the sizes that the config says.
-
-    Args:
-        mismatched: the name of each that has not, its shape, and that by the config.
-
-    Raises:
-        WrongCheckpoint: one has not.
-    """
-    found = sorted(mismatched)
-    if not found:
-        return
-    name, shape, configured = found[0]
-    raise WrongCheckpoint(
-        "weights",
-        f"have a {name} of shape {list(shape)}, and by config.json it is {list(configured)}",
-        "correct the labels (id2label) or sizes in config.json, or, for a new head with random"
-        " weights, set handler.allow_random_head: true",
-    )
-
-
-def _remove_unread_parts(module: PreTrainedModel, pools: bool, random_pooler: bool) -> None:
-    """Have a base model compute what is read of it alone, without a cache.
-
-    Args:
-        module: the model.
-        pools: whether the output of its pooler is read.
-        random_pooler: whether the checkpoint has no weights of its pooler.
-    """
-    if pools and random_pooler:
-        module.pooler = None
-    elif not pools and getattr(module, "pooler", None) is not None:
-        module.pooler = torch.nn.Identity()
-    module.config.use_cache = False
-
-
 def _frozen(module: PreTrainedModel) -> PreTrainedModel:
     """Prepare a model for running without gradients of its weights."""
     module.requires_grad_(False)
@@ -374,48 +301,6 @@ def _can_take_back(module: PreTrainedModel) -> bool:
     return keeps_all and short_positions(config) is None
 
 
-def _from_pretrained(spec: ModelSpec, config: PreTrainedConfig, placement: dict[str, Any]) -> Any:
-    handler = spec.config.handler
-    labels = {"num_labels": handler.num_labels} if handler.allow_random_head else {}
-    return getattr(transformers, spec.auto_class).from_pretrained(
-        spec.directory,
-        dtype=_dtype(spec, config),
-        use_safetensors=None if handler.allow_pickle else True,
-        local_files_only=True,
-        trust_remote_code=False,
-        output_loading_info=True,
-        # Otherwise the error does not say which.
-        ignore_mismatched_sizes=True,
-        **placement,
-        **{name: value for name, value in labels.items() if value},
-    )
-
-
-def _dtype(spec: ModelSpec, config: PreTrainedConfig) -> torch.dtype | str:
-    """Return the dtype to compute in; transformers selects that of quantized weights."""
-    if quantization_method(config):
-        return "auto"
-    return pick_dtype(spec.config.handler.dtype, compute_device(spec.config, spec.device))
-
-
-def _load_error(
-    handler: HandlerSection, config: PreTrainedConfig, error: Exception
-) -> WrongCheckpoint | WrongConfig:
-    reason = summarize(error, 300)
-    method = quantization_method(config)
-    if method and lacks_package(error):
-        return missing_package(method, error)
-    if handler.device_map is not None and isinstance(error, ValueError):
-        return WrongConfig(
-            "handler.device_map",
-            f"does not fit the model ({reason})",
-            "assign a device to every module, and the same one to modules that share weights",
-        )
-    return WrongCheckpoint(
-        "weights", f"cannot be loaded ({reason})", "pack safetensors that fit the config.json"
-    )
-
-
 def _linear_layers(module: PreTrainedModel) -> list[torch.nn.Module]:
     """Return the linear layers whose input may be strided.
 
@@ -451,3 +336,62 @@ def compile_forward(forward: Callable[..., Any], options: Compile) -> Callable[.
         fullgraph=options.fullgraph,
         options=options.options,
     )
+
+
+class VitsModel(SpeechModel):
+    """A module of VITS.
+
+    Args:
+        module: the module.
+    """
+
+    def __init__(self, module: PreTrainedModel) -> None:
+        self.module: Any = module
+        self._frames_per_second = module.config.sampling_rate / prod(module.config.upsample_rates)
+
+    @property
+    def full_precision(self) -> bool:
+        return bool(self.module.dtype == torch.float32)
+
+    @torch.inference_mode()
+    def speak(self, call: SpeechCall) -> npt.NDArray[np.float32]:
+        ids = torch.tensor([call.input_ids], device=self.module.device)
+        with self._set(call), self._limited(call.max_seconds), seeded(call.seed):
+            spoken = self.module(
+                input_ids=ids, attention_mask=torch.ones_like(ids), speaker_id=call.speaker_id
+            )
+        waveform: npt.NDArray[np.float32] = spoken.waveform[0].float().cpu().numpy()
+        return waveform
+
+    @contextmanager
+    def _set(self, call: SpeechCall) -> Iterator[None]:
+        """Set the attributes of the module that a call names within the block."""
+        own = {name: getattr(self.module, name) for name in VITS_SETTINGS}
+        try:
+            for name, value in own.items():
+                given = getattr(call, name)
+                setattr(self.module, name, value if given is None else given)
+            yield
+        finally:
+            for name, value in own.items():
+                setattr(self.module, name, value)
+
+    @contextmanager
+    def _limited(self, max_seconds: float) -> Iterator[None]:
+        """Check durations within the block, before anything is computed for their frames."""
+
+        def check(_predictor: Any, _inputs: Any, log_durations: torch.Tensor) -> None:
+            durations = torch.ceil(torch.exp(log_durations.float()) / self.module.speaking_rate)
+            seconds = float(durations.sum()) / self._frames_per_second
+            # NaN is not less than a number either.
+            if not seconds <= max_seconds:
+                raise RequestTooLarge(
+                    f"The speech would have {seconds:,.1f} seconds, and this model speaks"
+                    f" {max_seconds:,g}; send the text in parts, or a higher speaking_rate."
+                )
+
+        hook = self.module.duration_predictor.register_forward_hook(check)
+        try:
+            yield
+        finally:
+            hook.remove()

@@ -13,8 +13,8 @@ from torch.export.passes import move_to_device_pass
 from handlers.checkpoints.graph_inputs import GraphInputs
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.compat.torch import export_for_any_rows
-from handlers.export.parity import check_parity
-from handlers.formats._graph import (
+from handlers.export.fidelity import check_fidelity
+from handlers.formats.graph import (
     GraphModel,
     TorchGraphFormat,
     build_graph,
@@ -22,7 +22,7 @@ from handlers.formats._graph import (
     example_inputs,
     translate_export_errors,
 )
-from handlers.formats.pretrained import read_weights
+from handlers.formats.weights import read_weights
 
 
 class Format(TorchGraphFormat):
@@ -41,7 +41,7 @@ class Format(TorchGraphFormat):
             program = export_for_any_rows(graph, example, shapes)
         torch.export.save(program, target / self.file)
         self.write_manifest(target, graph.signature, module.dtype)
-        check_parity(module, GraphModel(program.module(), graph.signature), batches, self.file)
+        check_fidelity(module, GraphModel(program.module(), graph.signature), batches, self.file)
 
     def read_graph(self, path: Path, device: torch.device) -> torch.nn.Module:
         return move_to_device_pass(torch.export.load(path), device).module()

@@ -9,15 +9,15 @@ import torch
 
 from handlers.checkpoints.graph_inputs import GraphInputs
 from handlers.checkpoints.model_spec import ModelSpec
-from handlers.export.parity import check_parity
-from handlers.formats._graph import (
+from handlers.export.fidelity import check_fidelity
+from handlers.formats.graph import (
     GraphModel,
     TorchGraphFormat,
     build_graph,
     example_inputs,
     translate_export_errors,
 )
-from handlers.formats.pretrained import read_weights
+from handlers.formats.weights import read_weights
 
 
 class Format(TorchGraphFormat):
@@ -36,7 +36,7 @@ class Format(TorchGraphFormat):
             traced = torch.jit.trace(graph, example_inputs(graph, batches), check_trace=False)
         torch.jit.save(traced, target / self.file)
         self.write_manifest(target, graph.signature, module.dtype)
-        check_parity(module, GraphModel(traced, graph.signature), batches, self.file)
+        check_fidelity(module, GraphModel(traced, graph.signature), batches, self.file)
 
     def read_graph(self, path: Path, device: torch.device) -> torch.nn.Module:
         graph: torch.nn.Module = torch.jit.load(path, map_location=device).eval()

@@ -25,7 +25,7 @@ from handlers.generation.generator import Generator, Prompt
 from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, PATIENCE, Deadline
 from handlers.process.threads import OneThread
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 
 Result = TypeVar("Result")
 

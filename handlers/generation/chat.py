@@ -17,7 +17,7 @@ from jinja2.parser import Parser
 from transformers import PreTrainedTokenizerBase
 from typing_extensions import TypedDict
 
-from handlers.config.quoting import quote
+from handlers.config.messages import quote
 from handlers.errors import (
     BadRequest,
     RequestError,

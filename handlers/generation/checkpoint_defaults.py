@@ -14,7 +14,7 @@ from typing import Any
 
 from transformers import GenerationConfig, PreTrainedConfig
 
-from handlers.config.quoting import quote
+from handlers.config.messages import quote
 from handlers.errors import WrongCheckpoint
 from handlers.generation.parameter_spec import bounds_of, specs_of
 from handlers.generation.parameters import SamplingParameters

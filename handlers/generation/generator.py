@@ -68,7 +68,7 @@ from handlers.generation.tool_calls import ToolSyntax
 from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, Deadline
 from handlers.process.ranks import agree, seeded
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from handlers.types.request import TextStream
 
 Ids = npt.NDArray[np.int64]

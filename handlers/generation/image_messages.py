@@ -16,8 +16,7 @@ from typing_extensions import TypedDict
 
 from handlers.errors import BadRequest
 from handlers.generation.chat import Message, check_messages
-from handlers.media.files import MediaFiles
-from handlers.media.remote import RemoteFile
+from handlers.media.files import MediaFiles, RemoteFile
 
 IMAGE_KEYS = ("image", "url", "base64")
 IMAGE_PART = {"type": "image"}

@@ -12,7 +12,7 @@ from pydantic import (
     model_validator,
 )
 
-from handlers.config.quoting import enumerate_names, quote
+from handlers.config.messages import enumerate_names, quote
 from handlers.errors import BadRequest, RequestTooLarge, TextTooLong, Unprocessable
 from handlers.generation.chat import TemplateOptions
 from handlers.generation.parameter_spec import (

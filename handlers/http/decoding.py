@@ -15,7 +15,7 @@ from encodings.aliases import aliases
 from io import BytesIO
 from typing import Any
 
-from handlers.config.quoting import shorten
+from handlers.config.messages import shorten
 from handlers.errors import BadRequest, RequestTooLarge
 from handlers.http.limits import MIN_VALUES, TORCHSERVE_BYTES
 

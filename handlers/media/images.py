@@ -10,13 +10,19 @@ from __future__ import annotations
 
 import base64
 import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from io import BytesIO
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageOps
 
 from handlers.compat.device_errors import is_out_of_memory
-from handlers.errors import BadRequest, RequestTooLarge, Unprocessable
+from handlers.errors import BadRequest, DeadlineExceeded, RequestTooLarge, Unprocessable
 from handlers.media.files import MediaType
 
 # No other readers of Pillow get to see a file: some of them start programs or read vector graphics.
@@ -37,6 +43,10 @@ SIXTEEN_BITS = re.compile(r"I(;16.*)?")
 # The types of files that are written, and Pillow's names for them.
 IMAGE_TYPES = {"image/png": "PNG", "image/jpeg": "JPEG", "image/webp": "WEBP"}
 EXPECTED = "send the bytes of a JPEG, PNG, WebP or GIF file, or these in base64"
+PYTESSERACT, PROGRAM = "pytesseract", "tesseract"
+OCR_SECONDS = 30
+# Boxes count thousandths of the page's width and height.
+SCALE = 1000
 IMAGE = MediaType("an image", "image", EXPECTED)
 
 
@@ -160,3 +170,56 @@ def _to_rgb(image: Image.Image) -> Image.Image:
         # Pillow would cut all values above 255.
         image = Image.fromarray((np.asarray(image) // 257).clip(0, 255).astype(np.uint8))
     return image if image.mode == "RGB" else image.convert("RGB")
+
+
+@dataclass(frozen=True)
+class WordBoxes:
+    """Words, and the box of each: left, top, right and bottom from 0 to 1000."""
+
+    words: Sequence[str]
+    boxes: Sequence[Sequence[int]]
+
+
+def read_words(image: Image.Image, language: str | None) -> WordBoxes:
+    """Return the words of an image, as transformers' pipeline reads them.
+
+    Args:
+        image: the image.
+        language: Tesseract's name of the language; by default English.
+
+    Raises:
+        Unprocessable: Tesseract is not installed, lacks the language, or finds no words.
+        DeadlineExceeded: it takes too long.
+    """
+    if find_spec(PYTESSERACT) is None or shutil.which(PROGRAM) is None:
+        raise Unprocessable(
+            "This model reads words with their boxes, and the server has no Tesseract to find them"
+            " in an image; send word_boxes, or install tesseract-ocr and pytesseract there."
+        )
+    tesseract: Any = import_module(PYTESSERACT)
+    try:
+        found = tesseract.image_to_data(
+            image, lang=language, config="", output_type="dict", timeout=OCR_SECONDS
+        )
+    except tesseract.TesseractError:
+        raise Unprocessable(
+            "Tesseract cannot read the image; send word_boxes, or as lang a language that is"
+            " installed on the server."
+        ) from None
+    except RuntimeError:  # pytesseract has no class of its own for a timeout.
+        raise DeadlineExceeded from None
+    return _normalized(found, image.width, image.height)
+
+
+def _normalized(found: dict[str, list[Any]], width: int, height: int) -> WordBoxes:
+    places = zip(*(found[name] for name in ("left", "top", "width", "height")), strict=True)
+    words, boxes = [], []
+    for word, (left, top, across, down) in zip(found["text"], places, strict=True):
+        if word.strip():
+            words.append(word)
+            right, bottom = left + across, top + down
+            corners = (left / width, top / height, right / width, bottom / height)
+            boxes.append([min(SCALE, int(SCALE * corner)) for corner in corners])
+    if not words:
+        raise Unprocessable("Tesseract finds no words in the image; send word_boxes.")
+    return WordBoxes(words, boxes)

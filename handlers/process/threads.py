@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from handlers.compat.torchserve import count_workers
-from handlers.config.torchserve_section import Torchrun
+from handlers.config.model_config import Torchrun
 from handlers.errors import DeadlineExceeded, Overloaded, copied
 from handlers.process import ranks
 from handlers.process.deadline import NO_DEADLINE, Deadline

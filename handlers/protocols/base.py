@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel
 
-from handlers.config.quoting import enumerate_names
+from handlers.config.messages import enumerate_names
 from handlers.errors import BadRequest, RequestError, RequestTooLarge, Unprocessable, copied
 from handlers.http.request import HttpRequest
 from handlers.http.response import JSON, HttpResponse, encode_json

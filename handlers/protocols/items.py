@@ -20,8 +20,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from handlers.config.choices import suggest
-from handlers.config.quoting import enumerate_names, quote
+from handlers.config.messages import enumerate_names, quote, suggest
 from handlers.errors import BadRequest
 from handlers.protocols.base import is_chat, is_pair
 from handlers.types.model_info import FILE_TYPES, SINGLE_VALUES, TEXT_COLUMN, Columns

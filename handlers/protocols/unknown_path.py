@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from handlers.config.quoting import shorten
+from handlers.config.messages import shorten
 from handlers.errors import NotFound
 from handlers.http.request import HttpRequest
 from handlers.protocols.base import BaseProtocol, ParsedRequest

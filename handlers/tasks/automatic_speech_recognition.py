@@ -35,7 +35,7 @@ from handlers.process.deadline import NO_DEADLINE, Deadline, before
 from handlers.tasks.bases.audio import AUDIO_ROWS, SAMPLE_INPUTS, AudioTask
 from handlers.tasks.bases.media import MediaInput
 from handlers.tasks.bases.speech import SpeechRow, Stride, recognizer_of
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from handlers.types.model_info import AUDIO_COLUMN, Exports, ModelOutputs, TaskDescription, Wire
 from handlers.types.parameters import ANY, Parameters, PipelineNames
 from handlers.types.request import Request

@@ -23,7 +23,7 @@ from handlers.config.model_config import ModelConfig
 from handlers.errors import RequestError
 from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, Deadline
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from handlers.types.model_info import Limits, TaskDescription
 from handlers.types.parameters import Parameters
 from handlers.types.request import Request

@@ -33,11 +33,10 @@ from handlers.batching.rows import Outputs, RowOutcome
 from handlers.batching.tokenization import Window, check_length, tokenize
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
-from handlers.config.quoting import quote
+from handlers.config.messages import quote
 from handlers.errors import BadRequest, RequestError, RequestTooLarge, TextTooLong, WrongCheckpoint
-from handlers.media.images import IMAGE, read_image
-from handlers.media.ocr import SCALE, WordBoxes, read_words
-from handlers.media.remote import RemoteFile
+from handlers.media.files import RemoteFile
+from handlers.media.images import IMAGE, SCALE, WordBoxes, read_image, read_words
 from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, Deadline, before
 from handlers.tasks.base import BaseTask
@@ -60,7 +59,7 @@ from handlers.tasks.question_answering import (
     context_windows,
     truncate_question,
 )
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from handlers.types.model_info import Exports, ModelOutputs, Rows, TaskDescription, Wire
 from handlers.types.parameters import ANY, PipelineNames
 from handlers.types.request import Request

@@ -25,7 +25,7 @@ from handlers.batching.rows import Outputs
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.compat.transformers import has_model
 from handlers.config.handler_section import HandlerSection
-from handlers.config.quoting import enumerate_names
+from handlers.config.messages import enumerate_names
 from handlers.errors import RequestTooLarge, Unprocessable, WrongCheckpoint
 from handlers.media.images import png_in_base64
 from handlers.tasks.bases.image import (

@@ -30,7 +30,7 @@ from handlers.batching.rows import Outputs
 from handlers.batching.tokenization import Window
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
-from handlers.config.quoting import quote
+from handlers.config.messages import quote
 from handlers.errors import (
     BadRequest,
     RequestError,
@@ -44,8 +44,8 @@ from handlers.generation.chat import chat_template, prompt_of
 from handlers.generation.generator import Prompt, join_media
 from handlers.generation.image_messages import ImageChat, ImageMessage, read_chat
 from handlers.generation.parameters import GenerationParameters
+from handlers.media.files import RemoteFile
 from handlers.media.images import IMAGE, read_image
-from handlers.media.remote import RemoteFile
 from handlers.model import Model
 from handlers.tasks import text_generation
 from handlers.tasks.bases.media import FILE_CHARACTERS, MediaReader

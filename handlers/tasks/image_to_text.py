@@ -35,7 +35,7 @@ from handlers.process.deadline import NO_DEADLINE, Deadline
 from handlers.tasks.bases.image import IMAGE_ROWS, SAMPLE_INPUTS, ImageRow, ImageTask
 from handlers.tasks.bases.media import MediaInput
 from handlers.tasks.text_generation import Details, details
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from handlers.types.model_info import IMAGE_COLUMN, Exports, ModelOutputs, TaskDescription, Wire
 from handlers.types.parameters import ANY, PipelineNames
 from handlers.types.request import Request

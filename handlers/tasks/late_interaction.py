@@ -25,7 +25,7 @@ from handlers.checkpoints.colbert import OUTPUT, Colbert
 from handlers.checkpoints.pooling import PoolingHead
 from handlers.checkpoints.sentence_transformers import SETTINGS
 from handlers.config.handler_section import HandlerSection
-from handlers.config.quoting import quote
+from handlers.config.messages import quote
 from handlers.errors import BadRequest, RequestError, WrongCheckpoint, attempt
 from handlers.tasks.bases.text import TextTask
 from handlers.tasks.sentence_ranking import (

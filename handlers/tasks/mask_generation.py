@@ -49,7 +49,7 @@ from handlers.tasks.bases.image import (
     require_post_processing,
 )
 from handlers.tasks.bases.media import MediaInput
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from handlers.types.model_info import IMAGE_COLUMN, Exports, ModelOutputs, TaskDescription, Wire
 from handlers.types.parameters import ANY, Parameters, PipelineNames
 

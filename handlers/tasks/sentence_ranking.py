@@ -26,7 +26,7 @@ from handlers.batching.tokenization import Window
 from handlers.checkpoints.architecture import is_decoder
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
-from handlers.config.quoting import enumerate_names, quote
+from handlers.config.messages import enumerate_names, quote
 from handlers.errors import BadRequest, Unprocessable, WrongCheckpoint
 from handlers.tasks.base import BaseTask, Label
 from handlers.tasks.bases.labels import sigmoid, softmax

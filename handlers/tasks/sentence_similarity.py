@@ -20,7 +20,7 @@ from handlers.batching.rows import Outputs, Row
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.sentence_transformers import OUTPUT, SIMILARITIES
 from handlers.config.handler_section import HandlerSection
-from handlers.config.quoting import quote
+from handlers.config.messages import quote
 from handlers.errors import BadRequest, RequestError
 from handlers.tasks.bases.embedding import EmbeddedText, EmbeddingTask, PromptParameters
 from handlers.types.model_info import Exports, ModelOutputs, TaskDescription, Wire

@@ -21,7 +21,7 @@ from handlers.batching.rows import Outputs
 from handlers.batching.tokenization import Text, Window
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
-from handlers.config.quoting import quote
+from handlers.config.messages import quote
 from handlers.errors import BadRequest, RequestError
 from handlers.tasks.base import Label
 from handlers.tasks.bases.labels import sigmoid, softmax

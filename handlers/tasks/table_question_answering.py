@@ -26,7 +26,7 @@ from handlers.batching.rows import Outputs, Row, RowOutcome
 from handlers.batching.tokenization import features
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
-from handlers.config.quoting import quote
+from handlers.config.messages import quote
 from handlers.errors import (
     BadRequest,
     RequestError,
@@ -39,7 +39,7 @@ from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, Deadline
 from handlers.process.packages import require_package
 from handlers.tasks.bases.text import RowT, TextTask
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from handlers.types.model_info import Exports, ModelOutputs, Rows, TaskDescription, Wire
 from handlers.types.parameters import ANY, Parameters, PipelineNames
 from handlers.types.request import Request

@@ -18,7 +18,7 @@ from handlers.batching.rows import Outputs
 from handlers.batching.tokenization import Window
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
-from handlers.config.validation_messages import describe_validation_error
+from handlers.config.messages import describe_validation_error
 from handlers.errors import RequestError, TextTooLong, WrongCheckpoint, attempt
 from handlers.generation.generator import ENCODER_DECODER, Prompt
 from handlers.generation.parameters import (

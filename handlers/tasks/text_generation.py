@@ -52,7 +52,7 @@ from handlers.generation.tool_calls import ToolSyntax, ToolUse, syntax_of
 from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, Deadline
 from handlers.tasks.bases.text import TextTask
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from handlers.types.model_info import (
     Exports,
     Generation,

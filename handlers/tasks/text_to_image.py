@@ -42,7 +42,7 @@ from handlers.model import ForwardOnlyModel, Model
 from handlers.process.deadline import NO_DEADLINE, Deadline
 from handlers.process.ranks import agree
 from handlers.tasks.base import BaseTask
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from handlers.types.model_info import (
     Exports,
     Generation,

@@ -27,8 +27,8 @@ from handlers.batching.rows import BaseRow, Outputs, RowOutcome
 from handlers.checkpoints.graph_inputs import GraphInputs
 from handlers.checkpoints.vits import VitsCheckpoint
 from handlers.config.handler_section import HandlerSection
+from handlers.config.messages import enumerate_names, quote
 from handlers.config.model_config import ModelConfig
-from handlers.config.quoting import enumerate_names, quote
 from handlers.errors import (
     BadRequest,
     DeadlineExceeded,
@@ -44,7 +44,7 @@ from handlers.process.deadline import NO_DEADLINE, Deadline
 from handlers.process.packages import require_package
 from handlers.process.ranks import agree
 from handlers.tasks.base import BaseTask
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from handlers.types.model_info import (
     Exports,
     Limits,

@@ -21,7 +21,7 @@ from transformers import PreTrainedTokenizerBase
 from typing_extensions import TypedDict
 
 from handlers.batching.tokenization import Window
-from handlers.config.quoting import enumerate_names, quote
+from handlers.config.messages import enumerate_names, quote
 from handlers.errors import Unprocessable
 from handlers.tasks.text2text_generation import (
     Preset,

@@ -39,7 +39,7 @@ from handlers.tasks.bases.image import (
 )
 from handlers.tasks.bases.labels import sigmoid
 from handlers.tasks.bases.media import MediaInput
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from handlers.types.model_info import Exports, ModelOutputs, TaskDescription, Wire
 from handlers.types.parameters import ANY, TRUNCATED, Parameters, PipelineNames
 

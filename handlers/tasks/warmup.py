@@ -24,7 +24,7 @@ from handlers.generation.generator import DECODER_ONLY
 from handlers.generation.logits_processors import recording
 from handlers.model import Model
 from handlers.tasks.base import BaseTask
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from handlers.types.request import Request
 
 logger = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from handlers.batching.rows import Outputs
 from handlers.batching.tokenization import Window
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
-from handlers.config.quoting import enumerate_names
+from handlers.config.messages import enumerate_names
 from handlers.errors import BadRequest, WrongCheckpoint
 from handlers.tasks.base import Label
 from handlers.tasks.bases.labels import (

@@ -27,7 +27,7 @@ from handlers.checkpoints.graph_inputs import ArrayTextInputs, TokenInputs
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import RequestError, attempt
-from handlers.media.remote import RemoteFile
+from handlers.media.files import RemoteFile
 from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, Deadline, before
 from handlers.tasks.base import Label
@@ -43,7 +43,7 @@ from handlers.tasks.bases.labels import (
     with_input_labels,
 )
 from handlers.tasks.bases.media import MediaInput
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from handlers.types.model_info import IMAGE_COLUMN, ModelOutputs, TaskDescription, Wire
 from handlers.types.parameters import ANY, PipelineNames
 from handlers.types.request import Request

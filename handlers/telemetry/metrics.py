@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from copy import copy
+from dataclasses import dataclass, field
 from typing import Any
-
-from handlers.telemetry.meter import Meter
 
 COUNTERS = ("requests", "errors", "rows", "tokens", "slots", "forwards")
 # Seconds between reports. The worker prints a line for each metric, which the frontend parses while
@@ -21,6 +20,39 @@ INTERVAL = 1.0
 UNFINISHED = ("running_texts", "waiting_texts")
 
 Load = Callable[[], Mapping[str, float]]
+
+
+@dataclass
+class Meter:
+    """Counts and stage times of one batch.
+
+    Attributes:
+        counts: requests, errors, rows, tokens without padding, slots (tokens with padding) and
+            forwards.
+        seconds: time by stage name.
+    """
+
+    counts: Counter[str] = field(default_factory=Counter)
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    def count(self, **amounts: int) -> None:
+        """Add to the named counts."""
+        self.counts.update(amounts)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Add the duration of the block to a stage."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] += time.perf_counter() - start
+
+    @property
+    def padding_share(self) -> float:
+        """Share of padding in the computed tokens, from 0 to 1."""
+        slots = self.counts["slots"]
+        return 1 - self.counts["tokens"] / slots if slots else 0.0
 
 
 class MetricsReporter:

@@ -27,8 +27,7 @@ from handlers.http.response import HttpResponse, encode_json, has_failed
 from handlers.process.deadline import Deadline
 from handlers.process.resources import FreedMemory
 from handlers.process.watchdog import Watchdog, end_worker
-from handlers.telemetry.meter import Meter
-from handlers.telemetry.metrics import MetricsReporter
+from handlers.telemetry.metrics import Meter, MetricsReporter
 from handlers.telemetry.tracing import TracedMeter, Tracer
 from handlers.torchserve.envelopes import Headers
 from handlers.torchserve.request_threads import Ready, RequestThreads, Send

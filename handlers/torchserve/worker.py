@@ -37,8 +37,7 @@ from handlers.process.resources import FreedMemory
 from handlers.process.threads import ThreadShare
 from handlers.process.watchdog import Watchdog, end_worker
 from handlers.telemetry import tracing
-from handlers.telemetry.meter import Meter
-from handlers.telemetry.metrics import MetricsReporter
+from handlers.telemetry.metrics import Meter, MetricsReporter
 from handlers.telemetry.tracing import TracedMeter
 from handlers.torchserve.envelopes import Envelope, Headers
 from handlers.worker_start import load_engine

@@ -22,9 +22,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 
-from handlers.config.choices import suggest
-from handlers.config.quoting import quote
-from handlers.config.validation_messages import describe_validation_error
+from handlers.config.messages import describe_validation_error, quote, suggest
 from handlers.errors import BadRequest, RequestTooLarge, Unprocessable, WrongConfig
 from handlers.registry import EXPLAINERS
 from handlers.types.model_info import Schema

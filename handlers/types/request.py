@@ -12,7 +12,7 @@ import numpy.typing as npt
 from typing_extensions import TypedDict
 
 from handlers.batching.rows import Outputs
-from handlers.config.quoting import quote
+from handlers.config.messages import quote
 from handlers.errors import BadRequest, RequestError, TextTooLong
 from handlers.types.parameters import ExplanationParameters
 

@@ -21,7 +21,7 @@ from handlers.process.deadline import Deadline
 from handlers.process.ranks import RequestBroadcast, SharedRequest
 from handlers.process.resources import FreedMemory
 from handlers.process.threads import set_num_threads
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from handlers.worker_start import load_engine, prepare_process
 
 logger = logging.getLogger(__name__)

@@ -32,9 +32,9 @@ from scripts.hub.staging import InsufficientDiskSpace
 from scripts.paths import BUILD, MODEL_STORE, build_key, build_of, model_name
 
 if TYPE_CHECKING:
-    from handlers.export.parity_report import ParityReport
+    from handlers.export.fidelity_report import FidelityReport
 
-# The file of `handlers.export.parity_report`, whose import loads numpy.
+# The file of `handlers.export.fidelity_report`, whose import loads numpy.
 QUALITY = "quality.json"
 
 
@@ -54,7 +54,7 @@ class Archive:
     size: int
     seconds: float
     made: bool
-    quality: ParityReport | None = None
+    quality: FidelityReport | None = None
     choice: Choice | None = None
     added: Values = field(default_factory=dict)
 
@@ -178,11 +178,11 @@ def _pack(
     return made, packed
 
 
-def _quality(path: Path) -> ParityReport:
+def _quality(path: Path) -> FidelityReport:
     # Imported here because numpy takes longer to import than most archives to compare.
-    from handlers.export.parity_report import ParityReport  # noqa: PLC0415
+    from handlers.export.fidelity_report import FidelityReport  # noqa: PLC0415
 
-    return ParityReport.read(path)
+    return FidelityReport.read(path)
 
 
 def _counter(total: int, on_progress: Callable[[int, int], None]) -> Callable[[int], None]:

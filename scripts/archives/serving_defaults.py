@@ -11,9 +11,8 @@ import yaml
 
 from handlers import formats
 from handlers.config.handler_section import CHECKPOINT
-from handlers.config.model_config import ModelConfig
+from handlers.config.model_config import ModelConfig, TorchServeSection
 from handlers.config.serving_defaults import ServingDefaults, serving_defaults
-from handlers.config.torchserve_section import TorchServeSection
 from handlers.errors import WrongConfig
 
 # Each worker has a copy of the weights, so larger models get one.

@@ -17,9 +17,8 @@ from handlers.checkpoints.architecture import BASES
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.checkpoint_files import MODEL_INDEX, files_in
 from handlers.compat.transformers import has_model, model_classes
-from handlers.config.choices import modes
-from handlers.config.handler_section import HandlerSection
-from handlers.config.quoting import enumerate_names
+from handlers.config.handler_section import HandlerSection, modes
+from handlers.config.messages import enumerate_names
 from handlers.errors import KitError, WrongCheckpoint
 
 # The modes of the hub's tasks, whose names have hyphens. Those that are not here have a mode of the

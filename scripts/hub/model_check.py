@@ -11,8 +11,7 @@ from tempfile import TemporaryDirectory
 from handlers import formats, tasks
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.checkpoint_files import INDEX, files_in
-from handlers.config.choices import AUTO, save_modes
-from handlers.config.handler_section import HandlerSection
+from handlers.config.handler_section import AUTO, HandlerSection, save_modes
 from handlers.config.model_config import ModelConfig
 from handlers.errors import ConfigError, WrongConfig
 from handlers.formats import check_config

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from handlers import __version__
-from handlers.config.choices import modes
+from handlers.config.handler_section import modes
 from scripts.openapi.operations import common_operations, route_operations, routes_of
 from scripts.openapi.schemas import schemas
 from scripts.paths import ROOT

@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, GPT2LMHeadModel, pipeline
 
 from demo_models import MODES, Score, make, make_all
 from demo_models.making import UnknownMode
-from handlers.config.choices import modes
+from handlers.config.handler_section import modes
 from handlers.errors import WrongCheckpoint
 from scripts.hub.download import Source
 from tests.sentences import refused

@@ -17,14 +17,11 @@ import yaml
 
 from benchmarks.overview import PLOT, plot
 from handlers import tasks
-from handlers.config.choices import modes
-from handlers.config.handler_section import HandlerSection
-from handlers.config.model_config import ModelConfig
-from handlers.config.torchserve_section import TorchServeSection
+from handlers.config.handler_section import HandlerSection, modes
+from handlers.config.model_config import ModelConfig, TorchServeSection
 from handlers.dispatcher import Dispatcher
 from handlers.errors import WrongConfig
-from handlers.telemetry.meter import Meter
-from handlers.telemetry.metrics import COUNTERS
+from handlers.telemetry.metrics import COUNTERS, Meter
 from handlers.types.parameters import ExplanationParameters
 from scripts.paths import ROOT
 from scripts.write_docs import render

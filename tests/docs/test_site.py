@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from handlers.config.choices import modes
+from handlers.config.handler_section import modes
 from scripts import openapi
 from scripts.paths import ROOT
 

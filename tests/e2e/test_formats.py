@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from handlers.config.choices import save_modes
+from handlers.config.handler_section import save_modes
 from scripts.archives.packing import pack
 from scripts.paths import ROOT
 from scripts.serving.server import Server

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from handlers.config.choices import modes
+from handlers.config.handler_section import modes
 from handlers.explainers import targets
 from scripts.serving.server import Server
 from scripts.serving.torchserve import TorchServe

@@ -12,7 +12,7 @@ from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 
 from handlers.http.request import HttpRequest
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from scripts.paths import ARTIFACTS, BUILD
 from scripts.serving.server import Server
 from tests.e2e.asking import ask_json

@@ -21,7 +21,7 @@ from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.generation.generator import Prompt
 from handlers.generation.parameters import GenerationParameters
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from tests import families
 from tests.families import CLASSIFIERS
 

@@ -10,7 +10,7 @@ from handlers.http.limits import BodyLimits
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.tasks.base import BaseTask
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from tests.serving import Served, differences, explanation_of, read_json
 
 Model = Callable[..., Served]

@@ -17,7 +17,7 @@ from handlers.errors import BadRequest, DeadlineExceeded, InternalError, WrongCo
 from handlers.model import Model
 from handlers.process.threads import SeveralThreads
 from handlers.tasks.bases.text import TextTask
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from handlers.types.parameters import Parameters
 from handlers.types.request import Request, TokenCount
 from tests.sentences import refused

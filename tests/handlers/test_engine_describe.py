@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from handlers.config.choices import modes
+from handlers.config.handler_section import modes
 from handlers.types.model_info import ModelInfo
 from tests.modes import cases
 from tests.samples import INPUTS, PARAMETERS, mode_params

@@ -12,7 +12,7 @@ import pytest
 
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from tests.e2e.asking import Question
 from tests.modes import each_mode
 from tests.random_requests import RandomRequests

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from handlers.config.choices import modes
-from handlers.config.handler_section import HandlerSection
+from handlers.config.handler_section import HandlerSection, modes
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.errors import ConfigError

@@ -12,8 +12,8 @@ from transformers import PreTrainedTokenizerBase
 from benchmarks.texts import mixed_inputs
 from handlers import tasks
 from handlers.batching.packing import PackedBatch
-from handlers.config.choices import modes
-from handlers.telemetry.meter import Meter
+from handlers.config.handler_section import modes
+from handlers.telemetry.metrics import Meter
 from handlers.types.request import Request
 from tests.modes import cases
 from tests.serving import Served

@@ -14,7 +14,7 @@ import pytest
 
 from handlers.http.request import HttpRequest
 from handlers.http.response import MAX_HEADER, HttpResponse
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from tests.e2e.asking import Question
 from tests.handlers.generation.test_chat import TEMPLATE
 from tests.handlers.test_malformed import sentence_of

@@ -10,7 +10,7 @@ import pytest
 
 from handlers.errors import InternalError
 from handlers.http.response import HttpResponse
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from hosts.archives import FOLDER_VARIABLE, open_archive
 from hosts.model import ArchiveModel
 

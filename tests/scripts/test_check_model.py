@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import typer
 
-from handlers.config.choices import save_modes
+from handlers.config.handler_section import save_modes
 from scripts import check_model
 from scripts.hub.client import Hub
 from tests.sentences import Sentence

@@ -14,7 +14,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from handlers.config.choices import modes
+from handlers.config.handler_section import modes
 from handlers.explainers import targets
 from scripts import demo
 from scripts.default_modes import default_modes

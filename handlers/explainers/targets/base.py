@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
-from handlers.config.quoting import enumerate_names, quote
+from handlers.config.messages import enumerate_names, quote
 from handlers.errors import BadRequest, RequestError
 from handlers.explainers import methods_for
 from handlers.explainers.base import AnyTarget, Attribution, ExplainedModel

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from handlers.config.quoting import quote
+from handlers.config.messages import quote
 from handlers.errors import BadRequest
 from handlers.explainers.base import Attribution, AttributionTarget
 from handlers.explainers.bases.text import (

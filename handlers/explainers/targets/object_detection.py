@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from handlers.config.quoting import quote
+from handlers.config.messages import quote
 from handlers.errors import BadRequest
 from handlers.explainers.bases.image import (
     ImageExplanation,

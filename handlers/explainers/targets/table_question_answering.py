@@ -20,7 +20,7 @@ from typing_extensions import TypedDict
 from handlers.batching.batches import Batch
 from handlers.batching.rows import Row
 from handlers.batching.tokenization import Window, tokenize
-from handlers.config.quoting import quote
+from handlers.config.messages import quote
 from handlers.errors import BadRequest, RequestError, Unprocessable
 from handlers.explainers.base import (
     Attribution,

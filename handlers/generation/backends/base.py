@@ -23,7 +23,7 @@ from handlers.generation.logits_processors import MIN_LOGPROB, TokenScores
 from handlers.generation.stopping import GenerationState, StopTracker
 from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, PATIENCE, Deadline
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 
 Result = TypeVar("Result")
 

@@ -11,7 +11,7 @@ import torch
 from transformers import GenerationConfig, PreTrainedConfig
 
 from handlers.checkpoints.model_spec import ModelSpec
-from handlers.config.quoting import shorten
+from handlers.config.messages import shorten
 from handlers.errors import WrongCheckpoint
 from handlers.generation.checkpoint_defaults import SETTINGS_OF_FILE
 from handlers.generation.parameter_spec import ParameterSpec, specs_of

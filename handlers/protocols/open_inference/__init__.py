@@ -30,8 +30,7 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
-from handlers.config.choices import suggest
-from handlers.config.quoting import enumerate_names, shorten
+from handlers.config.messages import enumerate_names, shorten, suggest
 from handlers.errors import BadRequest, NotFound, RequestError, attempt
 from handlers.http.request import HttpRequest
 from handlers.http.response import JSON, HttpResponse, encode_json

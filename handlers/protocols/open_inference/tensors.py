@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, SkipValidation, model_validator
 
-from handlers.config.quoting import quote, shorten
+from handlers.config.messages import quote, shorten
 from handlers.errors import BadRequest, RequestTooLarge, Unprocessable
 from handlers.http.decoding import decode_text, is_utf8, parse_json
 from handlers.http.request import HttpRequest

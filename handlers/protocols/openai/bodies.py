@@ -26,7 +26,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from typing_extensions import TypedDict
 
-from handlers.config.quoting import enumerate_names, shorten
+from handlers.config.messages import enumerate_names, shorten
 from handlers.errors import BadRequest, Unprocessable
 from handlers.generation.parameter_spec import ParameterSpec, specs_of
 from handlers.generation.parameters import (

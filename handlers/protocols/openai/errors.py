@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from handlers.config.quoting import enumerate_names, quote
+from handlers.config.messages import enumerate_names, quote
 from handlers.errors import BadRequest, NotFound, RequestError, TextTooLong
 from handlers.protocols.openai.types import OpenAIError, OpenAIProblem
 from handlers.types.model_info import Limits

@@ -25,7 +25,7 @@ from pydantic import (
     field_validator,
 )
 
-from handlers.config.quoting import quote
+from handlers.config.messages import quote
 from handlers.errors import BadRequest, RequestError, Unprocessable
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json

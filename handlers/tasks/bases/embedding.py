@@ -20,7 +20,7 @@ from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.pooling import PoolingHead
 from handlers.checkpoints.sentence_transformers import OUTPUT, PROMPT_MASK, SentenceTransformer
 from handlers.config.handler_section import HandlerSection
-from handlers.config.quoting import enumerate_names, quote
+from handlers.config.messages import enumerate_names, quote
 from handlers.errors import BadRequest, RequestError, TextTooLong, attempt
 from handlers.tasks.bases.text import TextTask, TruncationParameters
 from handlers.types.request import TokenIds

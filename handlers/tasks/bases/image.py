@@ -22,8 +22,8 @@ from handlers.batching.tokenization import check_length, tokenize
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.graph_inputs import ArrayInputs
 from handlers.config.handler_section import HandlerSection
+from handlers.config.messages import quote
 from handlers.config.model_config import ModelConfig
-from handlers.config.quoting import quote
 from handlers.errors import (
     BadRequest,
     DeadlineExceeded,

@@ -16,12 +16,11 @@ from handlers.batching.rows import RowOutcome
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import RequestError, attempt
-from handlers.media.files import MediaFiles, MediaType
-from handlers.media.remote import RemoteFile
+from handlers.media.files import MediaFiles, MediaType, RemoteFile
 from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, Deadline, before
 from handlers.tasks.base import BaseTask
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from handlers.types.model_info import Limits
 from handlers.types.request import Request
 

@@ -27,7 +27,7 @@ from handlers.compat.transformers import (
     join_chunks,
     word_offsets,
 )
-from handlers.config.quoting import quote
+from handlers.config.messages import quote
 from handlers.errors import (
     BadRequest,
     DeadlineExceeded,

@@ -40,7 +40,7 @@ from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, Deadline, before
 from handlers.tasks.base import BaseTask
 from handlers.tasks.warmup import BatchingTrial
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from handlers.types.model_info import Limits
 from handlers.types.parameters import Parameters, in_lower_case
 from handlers.types.request import Request, TokenIds, TokenizedText

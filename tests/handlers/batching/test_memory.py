@@ -14,7 +14,7 @@ from handlers import tasks
 from handlers.batching.batches import Padding, run
 from handlers.batching.rows import Row
 from handlers.errors import OutOfMemory
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from handlers.types.request import Request
 from tests.modes import each_mode
 from tests.samples import INPUTS, explained_text_modes, text_modes

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from handlers.batching.batches import Padding, Side, group_by_length, pad, run
 from handlers.batching.rows import Row, require_outputs
 from handlers.errors import DeadlineExceeded
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 
 LENGTHS = st.lists(st.integers(1, 50), max_size=40)
 ROWS = st.lists(st.lists(st.integers(1, 99), min_size=1, max_size=12), min_size=1, max_size=12)

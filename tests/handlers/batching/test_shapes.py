@@ -10,7 +10,7 @@ import torch
 from handlers.batching.batches import ArrayRow, Batch, run_by_shape
 from handlers.batching.rows import require_outputs
 from handlers.errors import BadRequest, OutOfMemory
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 
 SIDES = (2, 3, 2, 2, 3, 2)
 

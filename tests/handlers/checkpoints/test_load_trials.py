@@ -15,7 +15,7 @@ from handlers.checkpoints.integrity import SUMS, sums_of, verify
 from handlers.checkpoints.load_trials import FILE, TrialKey
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.engine import Engine
-from handlers.formats import _packable, pretrained
+from handlers.formats import packable, pretrained
 from handlers.tasks.warmup import BatchingTrial
 from handlers.types.request import Request
 
@@ -67,7 +67,7 @@ def archive(
 
         return run
 
-    monkeypatch.setattr(pretrained, "as_packable", counted(_packable.as_packable))
+    monkeypatch.setattr(pretrained, "as_packable", counted(packable.as_packable))
     monkeypatch.setattr(BatchingTrial, "set_batching", counted(BatchingTrial.set_batching))
     return found
 

@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from handlers.checkpoints.lora import LoraFiles, adapter_folder
-from handlers.config.quoting import quote
+from handlers.config.messages import quote
 from handlers.errors import WrongCheckpoint
 from tests.sentences import refused
 

@@ -12,7 +12,7 @@ from handlers.batching.batches import Padding, pad
 from handlers.batching.packing import pack
 from handlers.batching.rows import Row, TrialRows
 from handlers.checkpoints.pooling import ModelWithPooling, PoolingHead, TextSlots
-from handlers.formats._packable import as_packable
+from handlers.formats.packable import as_packable
 from tests import families
 
 LENGTHS = (3, 5, 1, 4)

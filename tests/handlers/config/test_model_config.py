@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from handlers.config.choices import modes, save_modes
-from handlers.config.handler_section import HandlerSection
+from handlers.config.handler_section import HandlerSection, modes, save_modes
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongConfig
 from tests.sentences import refused

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from handlers import explainers
-from handlers.config.choices import save_modes
+from handlers.config.handler_section import save_modes
 from handlers.config.model_config import ModelConfig
 from handlers.explainers.bases.text import TokenBatch
 from handlers.formats import export

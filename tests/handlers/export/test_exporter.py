@@ -19,10 +19,10 @@ from handlers.checkpoints.model_spec import ModelSpec
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongCheckpoint, WrongConfig
-from handlers.export.evaluation import encode, evaluate, split
-from handlers.export.exporter import export_checkpoint
+from handlers.export.exporter import encode, export_checkpoint, split
+from handlers.export.fidelity import evaluate
+from handlers.export.fidelity_report import FidelityReport
 from handlers.export.manifest import ExportManifest
-from handlers.export.parity_report import ParityReport
 from handlers.formats import export
 from handlers.formats.pretrained import Format
 from handlers.model import ForwardOnlyModel, Model
@@ -108,12 +108,12 @@ def indecisive(tmp_path: Path) -> Path:
     return folder
 
 
-def measured(folder: Path, rows: Sequence[Request] = SAMPLES, **handler: Any) -> ParityReport:
+def measured(folder: Path, rows: Sequence[Request] = SAMPLES, **handler: Any) -> FidelityReport:
     """Measure or export a checkpoint in its own folder, as if that were its archive."""
     config = ModelConfig.parse({"handler": {"mode": MODE, **handler}})
     report = export(folder, config, folder, rows)
     assert report is not None
-    assert report == ParityReport.find(folder)
+    assert report == FidelityReport.find(folder)
     return report
 
 
@@ -138,7 +138,7 @@ def test_a_checkpoint_of_every_mode_is_measured_or_served_unmeasured(
     task = tasks.get(mode)
     compared = task.description.exports.one_forward and not task.description.generation.texts
     assert (report is not None) == compared
-    assert ParityReport.find(tmp_path) == report
+    assert FidelityReport.find(tmp_path) == report
 
 
 @pytest.mark.parametrize(("flags", "dtype"), [(WITH, "bfloat16"), (WITHOUT, "float32")])

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from handlers.config.handler_section import Quantization
-from handlers.export.parity_report import ParityReport, compare_outputs
+from handlers.export.fidelity import compare_outputs
+from handlers.export.fidelity_report import FidelityReport
 from handlers.export.quantize import (
     FLOAT32_SETTINGS,
     AccuracyTarget,
@@ -200,5 +201,5 @@ def test_the_agreement_has_to_be_a_standard_error_above_the_minimum(
     changed: int, sufficient: bool
 ) -> None:
     target = AccuracyTarget(0.99, compare_outputs, (), AUTO)
-    report = ParityReport(500, 500, 1 - changed / 500, 0.1)
+    report = FidelityReport(500, 500, 1 - changed / 500, 0.1)
     assert target.is_sufficient(report) == sufficient

@@ -10,7 +10,7 @@ import pytest
 
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongCheckpoint
-from handlers.export.parity_report import ParityReport
+from handlers.export.fidelity_report import FidelityReport
 from handlers.formats import export
 from handlers.types.request import Request
 from scripts.archives.formats import ARCHIVE_FORMATS
@@ -36,7 +36,7 @@ GRAPHS = [family for family in sounds.FAMILIES if family != WHISPER]
 LONG_TEXTS = [encoded(file_of(each)) for each in LONG]
 
 
-def exported(folder: Path, family: str, save_mode: str, **keys: Any) -> ParityReport | None:
+def exported(folder: Path, family: str, save_mode: str, **keys: Any) -> FidelityReport | None:
     """Export a checkpoint in its own folder, without its weights."""
     handler = {"mode": sounds.mode_of(family), "save_mode": save_mode, "dtype": "float32", **keys}
     samples = [Request(text) for text in TEXTS]

@@ -14,7 +14,7 @@ import pytest
 
 from handlers import formats, tasks
 from handlers.checkpoints import placement
-from handlers.config.choices import modes
+from handlers.config.handler_section import modes
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.errors import Unprocessable, WrongCheckpoint, WrongConfig

@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 
 from handlers import formats, tasks
-from handlers.config.choices import modes, save_modes
+from handlers.config.handler_section import modes, save_modes
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongConfig
 from handlers.formats import check_config
-from handlers.formats._compatibility import check_compatibility
 from handlers.formats.base import BaseFormat
 from tests.samples import keys_of
 from tests.sentences import refused
@@ -82,7 +81,7 @@ def test_pretrained_supports_every_mode_and_dtype(mode: str, dtype: str) -> None
     config = ModelConfig.parse(
         {"handler": {"mode": mode, "dtype": dtype, "batch_size": 4}, "pt2": COMPILE}
     )
-    check_compatibility(formats.get("pretrained"), config, tasks.get(mode))
+    formats.get("pretrained").check(config, tasks.get(mode))
 
 
 @pytest.mark.parametrize("save_mode", save_modes())

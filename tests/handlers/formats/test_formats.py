@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from handlers import formats, tasks
-from handlers.config.choices import modes, save_modes
+from handlers.config.handler_section import modes, save_modes
 from handlers.errors import ConfigError
 from scripts.archives.formats import ARCHIVE_FORMATS
 from tests.samples import format_params, keys_of, requests_of

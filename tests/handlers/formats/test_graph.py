@@ -12,7 +12,7 @@ import pytest
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongCheckpoint
 from handlers.formats import export
-from handlers.formats._graph import find_graph_file, translate_load_errors
+from handlers.formats.graph import find_graph_file, translate_load_errors
 from handlers.types.request import Request
 from tests.samples import FINE
 from tests.sentences import Sentence, refused

@@ -18,8 +18,8 @@ from handlers.checkpoints.graph_inputs import ArrayInputs
 from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongCheckpoint, WrongConfig
+from handlers.export.fidelity_report import FidelityReport
 from handlers.export.manifest import ExportManifest
-from handlers.export.parity_report import ParityReport
 from handlers.formats import export
 from handlers.types.request import Request
 from tests import tiny, vision_families
@@ -68,7 +68,7 @@ formats_without_export = pytest.mark.parametrize(
 )
 
 
-def exported(folder: Path, mode: str, save_mode: str, **keys: Any) -> ParityReport | None:
+def exported(folder: Path, mode: str, save_mode: str, **keys: Any) -> FidelityReport | None:
     """Export a checkpoint in its own folder, without its weights."""
     handler = {"mode": mode, "save_mode": save_mode, "dtype": "float32", **keys}
     report = export(folder, ModelConfig.parse({"handler": handler}), folder, SAMPLES)

@@ -15,9 +15,10 @@ import torch
 
 from handlers.config.model_config import ModelConfig
 from handlers.errors import ConfigError, WrongCheckpoint, WrongConfig
+from handlers.export.fidelity import compare_outputs
+from handlers.export.fidelity_report import FILE as QUALITY
+from handlers.export.fidelity_report import FidelityReport
 from handlers.export.manifest import ExportManifest
-from handlers.export.parity_report import FILE as QUALITY
-from handlers.export.parity_report import ParityReport, compare_outputs
 from handlers.export.quantize import Quantized
 from handlers.formats import check_config, export
 from handlers.formats.openvino import _compile_settings, min_running
@@ -53,7 +54,7 @@ def precision(served: Served) -> str:
     return str(model._model.ov_config["INFERENCE_PRECISION_HINT"])
 
 
-def export_to(folder: Path, checkpoint: Path, **settings: Any) -> ParityReport | None:
+def export_to(folder: Path, checkpoint: Path, **settings: Any) -> FidelityReport | None:
     shutil.copytree(checkpoint, folder)
     config = ModelConfig.parse({"handler": settings})
     found = export(folder, config, folder, samples(settings["mode"]))
@@ -77,7 +78,7 @@ def test_a_quantized_model_is_smaller_measured_and_answers(
     settings = handler(mode, quantization=how)
     found = export_to(tmp_path / "small", checkpoint(mode), **settings)
     assert found is not None
-    assert found == ParityReport.read(tmp_path / "small" / QUALITY)
+    assert found == FidelityReport.read(tmp_path / "small" / QUALITY)
     assert found.rows
     assert 0 < found.label_agreement <= 1
     small = (tmp_path / "small" / "openvino_model.bin").stat().st_size
@@ -104,10 +105,10 @@ def test_blocks_stay_in_float_until_labels_agree(
     agreements: list[float],
     quantization: str,
 ) -> None:
-    found = iter(ParityReport(9, 9, share, 0.0) for share in agreements)
+    found = iter(FidelityReport(9, 9, share, 0.0) for share in agreements)
     monkeypatch.setattr("handlers.formats.openvino.compare_outputs", lambda *_, **__: next(found))
-    perfect = ParityReport(9, 9, 1.0, 0.0)
-    monkeypatch.setattr("handlers.export.evaluation.compare_outputs", lambda *_, **__: perfect)
+    perfect = FidelityReport(9, 9, 1.0, 0.0)
+    monkeypatch.setattr("handlers.export.fidelity.compare_outputs", lambda *_, **__: perfect)
     settings = handler(CLASSIFIES, quantization=quantization, min_agreement=0.99)
     export_to(tmp_path / "small", checkpoint(CLASSIFIES), **settings)
     assert next(found, None) is None
@@ -136,8 +137,8 @@ def test_auto_is_the_dtype_that_was_measured(
     rejected: str | None,
 ) -> None:
     processor("avx512_bf16")
-    found = iter(ParityReport(9, 9, share, 0.0) for share in agreements)
-    monkeypatch.setattr("handlers.export.evaluation.compare_outputs", lambda *_, **__: next(found))
+    found = iter(FidelityReport(9, 9, share, 0.0) for share in agreements)
+    monkeypatch.setattr("handlers.export.fidelity.compare_outputs", lambda *_, **__: next(found))
     settings = {**handler(CLASSIFIES), "dtype": "auto", "min_agreement": 0.99}
     report = export_to(tmp_path / "model", checkpoint(CLASSIFIES), **settings)
     assert report is not None
@@ -178,7 +179,7 @@ def test_int8_and_the_export_are_compared_by_the_same_rule(
     comparisons: list[tuple[str, bool]] = []
     for module in ("formats.openvino", "export.evaluation"):
 
-        def compared(*both: Any, module: str = module, **given: Any) -> ParityReport:
+        def compared(*both: Any, module: str = module, **given: Any) -> FidelityReport:
             comparisons.append((module, given["independent"]))
             return compare_outputs(*both, **given)
 
@@ -231,8 +232,8 @@ def test_int8_is_measured_in_the_dtypes_that_it_may_be_served_in(
 def test_a_model_that_agrees_too_little_is_refused(
     checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: Any
 ) -> None:
-    bad = ParityReport(10, 10, 0.9, 0.4)
-    monkeypatch.setattr("handlers.export.evaluation.compare_outputs", lambda *_, **__: bad)
+    bad = FidelityReport(10, 10, 0.9, 0.4)
+    monkeypatch.setattr("handlers.export.fidelity.compare_outputs", lambda *_, **__: bad)
     settings = handler(CLASSIFIES, dtype="bfloat16", min_agreement=0.95)
     with refused(WrongCheckpoint, "90.00%", 10, "min_agreement", 0.95):
         export_to(tmp_path / "bad", checkpoint(CLASSIFIES), **settings)

@@ -12,8 +12,8 @@ from transformers import AutoModelForTokenClassification, PreTrainedModel
 
 from handlers.batching.batches import Padding
 from handlers.config.handler_section import HandlerSection
-from handlers.formats import _packable
-from handlers.formats._packable import MASKS, Packable, mask_by_layer_type
+from handlers.formats import packable as packing
+from handlers.formats.packable import MASKS, Packable, mask_by_layer_type
 from tests import families
 
 DTYPES = [torch.float32, torch.bfloat16]
@@ -34,7 +34,7 @@ def test_a_module_whose_packed_texts_see_each_other_is_not_packable(
     checkpoint: Callable[..., Path], dtype: torch.dtype, monkeypatch: Any
 ) -> None:
     everyone: Any = lambda _module, same, _distance: torch.ones_like(same)[:, None]  # noqa: E731
-    monkeypatch.setattr(_packable, "MASKS", (everyone,))
+    monkeypatch.setattr(packing, "MASKS", (everyone,))
     assert not packable(attentive(checkpoint, dtype), "token_classification")
 
 
@@ -56,7 +56,7 @@ def test_a_mask_without_the_window_is_not_taken(
     dtype: torch.dtype, window: int, mode: str, monkeypatch: Any
 ) -> None:
     others = tuple(mask for mask in MASKS if mask is not mask_by_layer_type)
-    monkeypatch.setattr(_packable, "MASKS", others)
+    monkeypatch.setattr(packing, "MASKS", others)
     assert not packable(modernbert(mode, window, dtype), mode)
 
 
@@ -90,7 +90,7 @@ def test_no_trial_of_a_decoder_has_an_index_out_of_bounds(
         except Exception:  # noqa: BLE001 - each family refuses a mask in its own way
             return False
 
-    monkeypatch.setattr(_packable, "_succeeds", succeeds)
+    monkeypatch.setattr(packing, "_succeeds", succeeds)
     for mode in MODES:
         packable(families.module(family, mode, **values), mode)
 
@@ -116,4 +116,4 @@ def packable(module: PreTrainedModel, mode: str) -> Packable | None:
     checkpoint = families.checkpoint(module, HandlerSection(mode=mode))
     trial = checkpoint.probe_rows(checkpoint.limit)
     per_token = LOGITS if mode == "token_classification" else ()
-    return _packable.as_packable(module, trial, Padding({}), LOGITS, per_token)
+    return packing.as_packable(module, trial, Padding({}), LOGITS, per_token)

@@ -10,7 +10,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from handlers import tasks
-from handlers.config.choices import modes
+from handlers.config.handler_section import modes
 from handlers.errors import WrongCheckpoint
 from tests import tiny
 from tests.modes import cases, each_mode

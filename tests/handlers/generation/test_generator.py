@@ -19,7 +19,7 @@ from handlers.generation.generator import Generator, Prompt
 from handlers.generation.parameters import GenerationParameters
 from handlers.model import ForwardOnlyModel
 from handlers.process.deadline import NO_DEADLINE, Deadline
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from handlers.types.request import Request
 from tests import tiny
 from tests.sentences import Sentence

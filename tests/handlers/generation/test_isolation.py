@@ -13,7 +13,7 @@ import pytest
 
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from handlers.types.request import Request
 from tests import tiny
 from tests.handlers.generation.test_chat import TEMPLATE

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from handlers.http.request import HttpRequest
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from handlers.types.request import GeneratedToken, Request, TextStream
 from tests.samples import FINE, ODD
 from tests.sentences import Sentence

@@ -20,7 +20,7 @@ from handlers.engine import Engine
 from handlers.generation.decoding import WITH_SPECIAL_TOKENS, IncrementalDecoder
 from handlers.generation.stopping import StopTracker
 from handlers.http.request import HttpRequest
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from tests import tiny
 from tests.sentences import Sentence
 from tests.serving import Served, read_json, stream_into

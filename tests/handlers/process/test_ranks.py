@@ -11,7 +11,7 @@ from handlers.errors import DeadlineExceeded
 from handlers.process.deadline import Deadline, before
 from handlers.process.ranks import agree
 from handlers.process.threads import LazyLoad
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from handlers.types.request import Request
 from tests.clock import Clock
 from tests.ranks import on_ranks

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from handlers.config.torchserve_section import Torchrun
+from handlers.config.model_config import Torchrun
 from handlers.errors import DeadlineExceeded, Overloaded, WrongConfig
 from handlers.process import threads
 from handlers.process.deadline import Deadline

@@ -15,7 +15,7 @@ from handlers.dispatcher import Dispatcher
 from handlers.http.limits import TORCHSERVE_BYTES
 from handlers.http.request import HttpRequest
 from handlers.http.response import MAX_HEADER, HttpResponse
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from tests.serving import Served, read_json
 
 SIZE = 600_000

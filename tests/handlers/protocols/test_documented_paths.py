@@ -14,9 +14,9 @@ import httpx
 import pytest
 
 from handlers import tasks
-from handlers.config.choices import modes
+from handlers.config.handler_section import modes
 from handlers.http.request import HttpRequest
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from tests.e2e.documents import JSON, Document, Example
 from tests.e2e.test_openapi import WRONG
 from tests.serving import Served

@@ -14,7 +14,7 @@ from handlers.generation.parameters import NAMES
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.protocols.hugging_face import OF_TOKENS, Protocol
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from handlers.types.request import Request
 from tests.handlers.generation.test_chat import CHAT, TEMPLATE
 from tests.handlers.protocols.test_protocols import MODEL

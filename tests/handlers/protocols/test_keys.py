@@ -15,7 +15,7 @@ from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.protocols import text_generation_inference
 from handlers.protocols.base import EMPTY, UNKNOWN_KEYS, KeyTable
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from scripts.openapi import all_routes
 from tests import sounds
 from tests.handlers.generation.test_chat import CHAT, TEMPLATE

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from handlers import tasks
-from handlers.config.choices import modes
+from handlers.config.handler_section import modes
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongConfig
 from handlers.formats import check_config
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.tasks.text_generation import Task as TextGeneration
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from scripts.paths import ARTIFACTS
 from tests.modes import cases
 from tests.samples import FINE, INPUTS, ODD

@@ -13,7 +13,7 @@ import pytest
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.protocols.result_formats import LINES_TYPES
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from tests.modes import each_mode
 from tests.modes.question_answering import VOICE
 from tests.samples import FINE, INPUTS, ODD, PARAMETERS

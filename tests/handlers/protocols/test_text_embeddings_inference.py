@@ -12,7 +12,7 @@ from handlers.errors import BadRequest, InternalError, Overloaded, RequestError
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.protocols.text_embeddings_inference import UNIT_VECTORS, Protocol
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from handlers.types.model_info import Service
 from handlers.types.request import Request, TokenIds
 from tests.handlers.protocols.test_protocols import MODEL

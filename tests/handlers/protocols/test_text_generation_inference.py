@@ -14,7 +14,7 @@ from handlers.dispatcher import Dispatcher
 from handlers.http.limits import BodyLimits
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from tests.modes import each_mode
 from tests.samples import FINE, ODD, text_modes
 from tests.sentences import Sentence

@@ -15,7 +15,7 @@ from transformers import AutoFeatureExtractor, AutoTokenizer, pipeline
 
 from handlers.errors import WrongCheckpoint
 from handlers.process.deadline import Deadline
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from handlers.types.request import Request
 from tests import sounds
 from tests.sentences import Sentence, refused

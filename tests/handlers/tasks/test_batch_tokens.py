@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from handlers.formats.pretrained import PretrainedModel
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from handlers.types.request import Request
 from tests.samples import FINE
 from tests.serving import Served

@@ -11,8 +11,7 @@ from transformers import AutoModelForSequenceClassification
 
 from handlers import tasks
 from handlers.checkpoints.graph_inputs import example_batch
-from handlers.config.choices import modes
-from handlers.config.handler_section import Compile
+from handlers.config.handler_section import Compile, modes
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
 from handlers.formats.pretrained import PretrainedModel

@@ -22,7 +22,7 @@ from transformers.models.auto.image_processing_auto import AutoImageProcessor
 from transformers.pipelines.document_question_answering import DocumentQuestionAnsweringPipeline
 
 from handlers.errors import RequestTooLarge
-from handlers.media import ocr
+from handlers.media import images
 from handlers.tasks.document_question_answering import MAX_WORDS, read_word_boxes
 from tests.images import IMAGES, TEXTS
 from tests.modes._cases import FINE, LONG, ODD
@@ -184,8 +184,8 @@ def test_words_are_read_by_tesseract_where_a_request_has_none(
     fake = SimpleNamespace(
         image_to_data=lambda *_, **__: {"text": words, **places}, TesseractError=OSError
     )
-    monkeypatch.setitem(sys.modules, ocr.PACKAGE, fake)
-    monkeypatch.setattr(ocr, "find_spec", lambda _: True)
+    monkeypatch.setitem(sys.modules, images.PYTESSERACT, fake)
+    monkeypatch.setattr(images, "find_spec", lambda _: True)
     monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/tesseract")
     found = layoutlm.ask({"image": TEXTS[0], "question": "Who sings?"})
     width, height = IMAGES[0].size
@@ -202,7 +202,7 @@ def test_words_are_read_by_tesseract_where_a_request_has_none(
 def test_an_image_alone_is_refused_without_tesseract(
     layoutlm: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ocr, "find_spec", lambda _: None)
+    monkeypatch.setattr(images, "find_spec", lambda _: None)
     status, message = layoutlm.refuse({"image": TEXTS[0], "question": "Who sings?"})
     assert (status, "send word_boxes, or install tesseract-ocr" in message) == (422, True)
 

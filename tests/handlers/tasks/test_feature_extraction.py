@@ -9,7 +9,7 @@ import pytest
 from handlers.dispatcher import Dispatcher
 from handlers.http.limits import BodyLimits
 from handlers.http.request import HttpRequest
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from tests.serving import Served, differences, read_json
 
 Load = Callable[..., Served]

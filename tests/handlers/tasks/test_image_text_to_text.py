@@ -14,7 +14,7 @@ from transformers import AutoModelForImageTextToText, pipeline
 from handlers.errors import WrongCheckpoint
 from handlers.http.request import HttpRequest, distinct_names
 from handlers.http.response import HttpResponse
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from handlers.types.request import Request
 from tests import tiny_multimodal
 from tests.images import BROKEN, FILES, IMAGES, TEXTS

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from handlers.errors import RequestError, WrongCheckpoint
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from handlers.types.request import Request
 from tests import tiny
 from tests.samples import FINE, LONG, ODD

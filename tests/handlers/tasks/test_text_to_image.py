@@ -19,7 +19,7 @@ from handlers.errors import DeadlineExceeded, RequestError
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.process.deadline import Deadline
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from handlers.types.request import Request, StepStream
 from tests.modes.text_to_image import FEW, SIDE
 from tests.sentences import Sentence

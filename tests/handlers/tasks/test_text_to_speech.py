@@ -20,7 +20,7 @@ from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.media.audio import wav_in_base64
 from handlers.process.deadline import Deadline
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from handlers.types.request import Request
 from tests import tiny_vits
 from tests.modes.text_to_speech import INPUTS

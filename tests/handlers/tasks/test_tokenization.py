@@ -9,7 +9,7 @@ import pytest
 
 from handlers.errors import DeadlineExceeded, RequestError
 from handlers.process.deadline import Deadline
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from handlers.types.request import Request, TokenIds, TokenizedText
 from tests.handlers.generation.test_chat import CHAT, PROMPT, TEMPLATE
 from tests.modes import each_mode

@@ -15,7 +15,7 @@ from transformers.models.auto.image_processing_auto import AutoImageProcessor
 from handlers.errors import DeadlineExceeded, Unprocessable
 from handlers.http.request import HttpRequest
 from handlers.process.deadline import Deadline
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from handlers.types.request import Request
 from tests.images import BROKEN, FILES, IMAGES, TEXTS
 from tests.sentences import Sentence

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from handlers.telemetry.meter import Meter
 from handlers.telemetry.metrics import (
     COUNTERS,
+    Meter,
     MetricsReporter,
 )
 from tests.clock import Clock

@@ -16,7 +16,7 @@ from ts.protocol.otf_message_handler import create_predict_response
 from ts.service import Service
 
 from handlers import tasks
-from handlers.config.choices import modes
+from handlers.config.handler_section import modes
 from handlers.http.request import HttpRequest
 from handlers.torchserve.envelopes import Envelope
 from handlers.torchserve.worker import passed_by_envelope

@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from handlers import tasks
-from handlers.config.choices import modes
+from handlers.config.handler_section import modes
 from handlers.protocols.openai.bodies import CompletionBody
 from handlers.types.parameters import ExplanationParameters, Parameters, WholeNumbers
 

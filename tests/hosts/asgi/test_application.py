@@ -10,7 +10,7 @@ import pytest
 from openapi_spec_validator import validate
 
 from handlers import tasks
-from handlers.config.choices import modes
+from handlers.config.handler_section import modes
 from hosts.asgi.addresses import ABILITIES, ADDRESSES, Address
 from hosts.asgi.backend import Answer, ModelEntry, State
 from tests.hosts.asgi.stand_in import BROKEN, EMBEDDER, WRITER, Recorder, ask, parts

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from handlers.errors import WrongCheckpoint, WrongConfig
-from handlers.export.parity_report import ParityReport
+from handlers.export.fidelity_report import FidelityReport
 from handlers.formats import Choice
 from scripts.archives.contents import contents
 from tests import tiny
@@ -35,7 +35,7 @@ def test_a_checkpoint_in_fewer_bits_is_packed_with_its_weights_and_its_agreement
     parts = contents(path, handlers=handlers, build=tmp_path / "build")
 
     assert {"model.safetensors", "quality.json"} < set(parts)
-    report = ParityReport.read(Path(str(parts["quality.json"])))
+    report = FidelityReport.read(Path(str(parts["quality.json"])))
     assert (report.rows, report.dtype) == (1, "bfloat16")
 
 

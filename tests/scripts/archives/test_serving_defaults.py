@@ -9,9 +9,8 @@ import pytest
 import yaml
 
 from handlers.checkpoints import placement
-from handlers.config.choices import modes
-from handlers.config.model_config import ModelConfig
-from handlers.config.torchserve_section import TorchServeSection
+from handlers.config.handler_section import modes
+from handlers.config.model_config import ModelConfig, TorchServeSection
 from scripts.archives import serving_defaults
 from scripts.archives.serving_defaults import describe_keys, missing_keys, with_keys, with_lines
 from scripts.paths import config_path_of

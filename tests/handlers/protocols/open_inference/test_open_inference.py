@@ -15,7 +15,7 @@ import pytest
 from handlers import tasks
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from tests.handlers.generation.test_chat import CHAT, TEMPLATE
 from tests.modes import cases, each_mode
 from tests.samples import explained_modes

@@ -13,7 +13,7 @@ import pytest
 
 from handlers.http.request import HttpRequest, distinct_names
 from handlers.protocols.openai.audio import Part, subtitles
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from tests import sounds
 from tests.e2e.clients import run_client
 from tests.http_front import front

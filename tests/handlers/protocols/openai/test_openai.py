@@ -12,7 +12,7 @@ import pytest
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
 from handlers.protocols.openai.bodies import CHAT as CHAT_KEYS
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from tests.handlers.generation.test_chat import CHAT, PROMPT, TEMPLATE
 from tests.sentences import Sentence
 from tests.serving import Served, read_json

@@ -10,7 +10,7 @@ import pytest
 
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from tests.handlers.generation.test_chat import CHAT, TEMPLATE
 from tests.images import TEXTS
 from tests.modes.image_text_to_text import chat_about

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from handlers.http.request import HttpRequest
-from handlers.telemetry.meter import Meter
+from handlers.telemetry.metrics import Meter
 from tests.handlers.generation.test_chat import CHAT, TEMPLATE
 from tests.serving import Served, explanation_of
 

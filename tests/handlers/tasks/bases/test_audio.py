@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from handlers import tasks
-from handlers.config.choices import modes
+from handlers.config.handler_section import modes
 from handlers.errors import WrongCheckpoint, WrongConfig
 from handlers.http.request import HttpRequest
 from handlers.types.model_info import AUDIO_COLUMN

@@ -18,7 +18,7 @@ from transformers.models.sam import image_processing_pil_sam
 
 from demo_models.synthetic_images import as_base64, as_png
 from handlers import tasks
-from handlers.config.choices import modes
+from handlers.config.handler_section import modes
 from handlers.errors import WrongCheckpoint
 from handlers.types.model_info import IMAGE_COLUMN
 from handlers.types.request import Request

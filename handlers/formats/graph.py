@@ -35,10 +35,10 @@ from handlers.checkpoints.model_spec import ModelSpec
 from handlers.checkpoints.pooling import ModelWithPooling, TextSlots
 from handlers.compat.transformers import without_masks
 from handlers.errors import ConfigError, WrongCheckpoint, summarize
+from handlers.export.fidelity import check_fidelity, in_dtype
 from handlers.export.manifest import ExportManifest, Shape, Signature
-from handlers.export.parity import check_parity, in_dtype
-from handlers.formats._packable import Packable, as_packable, mask_by_layer_type
 from handlers.formats.base import BaseFormat
+from handlers.formats.packable import Packable, as_packable, mask_by_layer_type
 from handlers.model import ForwardOnlyModel, Model
 
 logger = logging.getLogger(__name__)
@@ -115,7 +115,7 @@ def padded_graph(module: PreTrainedModel, signature: Signature, inputs: TokenInp
 
 def _keeps_outputs(graph: PaddedGraph | StackedGraph, batches: Sequence[Batch]) -> bool:
     try:
-        check_parity(graph.module, GraphModel(graph, graph.signature), batches, "")
+        check_fidelity(graph.module, GraphModel(graph, graph.signature), batches, "")
     except Exception:  # noqa: BLE001 - each family refuses a mask in its own way
         return False
     return True

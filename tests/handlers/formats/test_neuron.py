@@ -17,10 +17,10 @@ import torch
 
 from handlers.config.model_config import ModelConfig
 from handlers.errors import RequestTooLarge, WrongCheckpoint, WrongConfig
+from handlers.export.fidelity_report import FidelityReport
 from handlers.export.manifest import ExportManifest, Shape
-from handlers.export.parity_report import ParityReport
 from handlers.formats import check_config, export
-from handlers.formats._neuron import FixedShapeModel
+from handlers.formats.neuron import FixedShapeModel
 from handlers.model import ForwardOnlyModel
 from handlers.types.request import Request
 from tests.samples import inputs_of
@@ -265,7 +265,7 @@ class Changed(torch.nn.Module):
 def test_a_lossy_graph_is_measured_on_samples(
     exported: Export, checkpoint: Any, tmp_path: Path
 ) -> None:
-    found = ParityReport.read(exported() / "quality.json")
+    found = FidelityReport.read(exported() / "quality.json")
     assert (found.rows, found.decisions, found.label_agreement) == (6, 6, 1.0)
     with refused(WrongConfig, "handler.calibration"):
         export(checkpoint(MODE), ModelConfig.parse({"handler": KEYS}), tmp_path)
@@ -274,8 +274,8 @@ def test_a_lossy_graph_is_measured_on_samples(
 def test_a_graph_that_agrees_too_little_is_refused(
     checkpoint: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bad = ParityReport(10, 10, 0.9, 0.4)
-    monkeypatch.setattr("handlers.export.evaluation.compare_outputs", lambda *_, **__: bad)
+    bad = FidelityReport(10, 10, 0.9, 0.4)
+    monkeypatch.setattr("handlers.export.fidelity.compare_outputs", lambda *_, **__: bad)
     with refused(WrongCheckpoint, "90.00%", 10):
         export(checkpoint(MODE), ModelConfig.parse({"handler": KEYS}), tmp_path, samples(MODE))
 

@@ -1,6 +1,6 @@
-"""`save_mode: auto`: the fastest format for a mode on a device.
+"""`save_mode: auto`, the fastest format for a mode on a device, and `dtype: auto`.
 
-It is chosen when a model is packed, and `save_mode.json` in the archive names it.
+The format is chosen when a model is packed, and `save_mode.json` in the archive names it.
 """
 
 from __future__ import annotations
@@ -9,10 +9,16 @@ import json
 import logging
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from handlers import tasks
+from handlers.checkpoints.dtypes import name_of, pick_dtype, quantization_method
 from handlers.config.handler_section import CHECKPOINT
 from handlers.errors import WrongCheckpoint
+
+if TYPE_CHECKING:
+    from handlers.checkpoints.model_spec import ModelSpec
+    from handlers.export.fidelity_report import FidelityReport
 
 logger = logging.getLogger(__name__)
 
@@ -81,3 +87,29 @@ def replacement(choice: Choice, problem: str) -> Choice:
 def without_export(device: str) -> Choice:
     """Return the choice of a folder that has none: a checkpoint that nothing was exported of."""
     return Choice(CHECKPOINT, device, f"the archive has the checkpoint alone, without {FILE}")
+
+
+def resolve_auto_dtype(spec: ModelSpec, report: FidelityReport | None) -> ModelSpec:
+    """Return the spec of a checkpoint with a dtype instead of `auto`.
+
+    It is float32 if fewer bits changed too many labels when the model was packed, and what the
+    device supports otherwise. Exported models have their dtype in their manifest, and checkpoints
+    with quantized weights in their config.
+
+    Args:
+        spec: the model to load.
+        report: the report of the archive; None if there is none.
+    """
+    handler = spec.config.handler
+    if handler.dtype != "auto" or handler.is_exported:
+        return spec
+    if quantization_method(spec.checkpoint.config):
+        return spec
+    if report and (rejected := report.rejected):
+        logger.info("dtype: auto is float32, because in %s the model %s", rejected.dtype, rejected)
+        return spec.in_float32()
+    # This import loads torch, which the choice of a format does not need.
+    from handlers.checkpoints.placement import compute_device  # noqa: PLC0415
+
+    device = compute_device(spec.config, spec.device)
+    return spec.with_settings(dtype=name_of(pick_dtype("auto", device)))

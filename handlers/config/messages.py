@@ -1,17 +1,51 @@
-"""Readable messages for pydantic's validation errors."""
+"""Words of requests and YAML files in messages, and pydantic's errors as sentences."""
 
 from __future__ import annotations
 
 import re
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
+from difflib import get_close_matches
+from itertools import islice
+from reprlib import Repr
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from handlers.config.choices import suggest
-from handlers.config.quoting import quote, shorten
+WIDTH = 60
+MAX_NAMES = 12
+# The time of a comparison grows with both words, and clients send words of any length.
+MAX_WORD = 60
+MAX_CHOICES = 200
+# There are more modes than names of other kinds.
+MAX_SHOWN = 35
+_SHORT = Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = WIDTH - 20
+
+
+def shorten(text: str, width: int = WIDTH) -> str:
+    """Return a text, cut to a number of characters where it is longer."""
+    return text if len(text) <= width else f"{text[: width - 3]}..."
+
+
+def quote(value: Any) -> str:
+    """Return a value as Python writes it, abbreviated where that is long."""
+    try:
+        return shorten(_SHORT.repr(value))
+    except ValueError:  # Python refuses to write numbers of thousands of digits
+        return "a number of too many digits"
+
+
+def enumerate_names(
+    names: Iterable[str], separator: str = ", ", limit: int = MAX_NAMES, width: int = WIDTH
+) -> str:
+    """Return the first names of a collection, each shortened, and how many others there are."""
+    remaining = iter(names)
+    shown = [shorten(name, width) for name in islice(remaining, limit)]
+    others = len(names) - len(shown) if isinstance(names, Sized) else sum(1 for _ in remaining)
+    return separator.join([*shown, f"and {others:,} more"] if others else shown)
+
 
 # For a union, pydantic appends the name of each member that it tried to the location.
 UNION_MEMBER = re.compile(r"(str|int|float|bool)$|\w*\[")
@@ -73,3 +107,17 @@ def _section(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return None
+
+
+def suggest(word: str, choices: list[str]) -> str:
+    """Return a hint for an unknown word: the closest choice, or the list of choices."""
+    if closest := _closest(word, choices):
+        return f"did you mean {closest!r}?"
+    return f"use one of {enumerate_names(choices, limit=MAX_SHOWN)}"
+
+
+def _closest(word: str, choices: list[str]) -> str | None:
+    if len(word) > MAX_WORD:
+        return None
+    candidates = [choice for choice in choices[:MAX_CHOICES] if len(choice) <= MAX_WORD]
+    return next(iter(get_close_matches(word, candidates, n=1)), None)

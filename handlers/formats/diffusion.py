@@ -11,8 +11,8 @@ from handlers.checkpoints.checkpoint_files import check_components
 from handlers.checkpoints.diffusion import DiffusionCheckpoint, import_diffusers
 from handlers.checkpoints.dtypes import pick_dtype
 from handlers.checkpoints.model_spec import ModelSpec
+from handlers.config.messages import enumerate_names, quote
 from handlers.config.model_config import ModelConfig
-from handlers.config.quoting import enumerate_names, quote
 from handlers.errors import Unprocessable, WrongCheckpoint, WrongConfig, summarize
 from handlers.tasks.text_to_image import ImageCall, ImageModel, PipelineImage
 
