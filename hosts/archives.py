@@ -34,9 +34,6 @@ class Archive:
     """An archive as a folder.
 
     Attributes:
-        folder: its files.
-        name: the model's name in the manifest.
-        version: the model's version in the manifest.
         sha256: the digest of the archive's file; of a folder, that of its manifest.
     """
 
@@ -53,7 +50,6 @@ def open_archive(path: Path, expected: str | None = None) -> Archive:
     once on a machine. `UNPACKED_ARCHIVES` names the folder of these folders.
 
     Args:
-        path: the archive.
         expected: the digest that it must have; None for any.
 
     Raises:

@@ -17,11 +17,7 @@ _known: dict[str, Any] = {}
 
 
 class BatchMetrics:
-    """Counts and times of the batches of a model.
-
-    Args:
-        model: its name.
-    """
+    """Counts and times of the batches of a model."""
 
     def __init__(self, model: str) -> None:
         self._labels = {LABELS[0]: model}

@@ -24,7 +24,6 @@ class BulkModel:
     """A loaded archive that predicts rows.
 
     Args:
-        folder: the unpacked archive.
         device: where it runs, for example `cpu` or `cuda`.
         parameters: the task's parameters, the same for every row.
     """
@@ -42,7 +41,6 @@ class BulkModel:
         """Return the result of each value, or the body of its error, beside None.
 
         Args:
-            values: the values.
             are_cells: whether they are cells of a CSV file, in which objects are JSON.
         """
         read = self._read_cell if are_cells and self._reads_cells else self._read

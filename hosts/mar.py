@@ -57,7 +57,6 @@ class Entry:
     """A file of an archive, or a folder, whose name ends with `/`.
 
     Attributes:
-        name: its path in the archive.
         method: how it is packed: `STORED` or `DEFLATED`.
         checksum: the CRC-32 of its content.
         packed: its bytes in the archive.
@@ -84,8 +83,6 @@ class Mar:
     """An open .mar: `with Mar(path) as mar: …`.
 
     Attributes:
-        path: the file.
-        entries: its files and folders, in order.
         sha256: the digest of the whole file, once :meth:`contents` has come to its end.
 
     Raises:

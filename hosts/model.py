@@ -35,7 +35,6 @@ class Incoming:
     """A request to a model.
 
     Attributes:
-        row: the fields of its body.
         headers: its headers, with TorchServe's `url_path` and `explain`.
         respond: takes each part of its response, and whether it is the last one.
     """
@@ -49,12 +48,8 @@ class ArchiveModel:
     """A loaded archive that answers HTTP requests.
 
     Args:
-        folder: the unpacked archive.
-        name: the name under which it is served.
-        version: its version.
         device: where it runs, for example `cpu` or `cuda`.
         max_request_bytes: the limit of a body without its compression.
-        max_response_bytes: the limit of a response.
         report: takes counts and stage times of each batch, and its seconds.
 
     Raises:

@@ -24,8 +24,6 @@ class ServedModel:
 
     Args:
         model: the `hosts.model.ArchiveModel`, whose module imports the archive's `handlers`.
-        name: the name under which it is served.
-        version: its version.
 
     Attributes:
         batch_size: how many requests a batch has at most.
@@ -54,7 +52,6 @@ class ServedModel:
 
         Args:
             row: the fields of the body, as TorchServe passes them.
-            headers: the headers, with TorchServe's `url_path` and `explain`.
             version: the version that the request names; empty for any.
             answer_in_batch: puts the request in a batch, which comes to :meth:`answer_batch`.
         """

@@ -70,9 +70,6 @@ class Installation:
     """What is checked.
 
     Attributes:
-        config: the config.properties.
-        model_store: the folder of archives.
-        yamls: YAML files of models.
         workdir: the folder of the server that `scripts/serve.py` starts.
         public_key: the key that archives must be signed with; None without one.
     """
@@ -242,11 +239,8 @@ class _Archive:
     """What an archive needs.
 
     Attributes:
-        size: the bytes of its files.
         memory: the bytes that its workers take, at least.
         kit: the version of the kit that packed it; None if it is not from the kit.
-        name: the name in its manifest.
-        config: its configuration.
     """
 
     size: int

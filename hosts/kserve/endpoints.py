@@ -56,12 +56,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 @dataclass(frozen=True)
 class Endpoints:
-    """Answers requests to models.
-
-    Attributes:
-        models: the models by name.
-        limits: those of the bodies of requests and responses.
-    """
+    """Answers requests to models."""
 
     models: Mapping[str, HostedModel]
     limits: BodyLimits

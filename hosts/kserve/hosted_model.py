@@ -32,11 +32,6 @@ logger = logging.getLogger(__name__)
 class HostedModel(BaseKServeModel):
     """A loaded archive in the SDK's registry of models.
 
-    Args:
-        archive: the archive.
-        name: the name under which it is served.
-        limits: those of the bodies of requests and responses.
-
     Raises:
         ConfigError: the archive does not load, or is for TorchServe only.
     """
@@ -125,11 +120,7 @@ QUEUE_TIME = Histogram("request_queue_seconds", "time until the batch of a reque
 
 
 class ModelMetrics(BatchMetrics):
-    """Counts and times of a model.
-
-    Args:
-        model: its name.
-    """
+    """Counts and times of a model."""
 
     def __init__(self, model: str) -> None:
         super().__init__(model)

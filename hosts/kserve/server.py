@@ -28,10 +28,7 @@ class Settings:
     """How the server is started.
 
     Attributes:
-        host: the address that it binds to.
-        http_port: its port.
         grace_seconds: how long running requests are answered after SIGTERM.
-        limits: those of the bodies of requests and responses.
     """
 
     host: str

@@ -46,12 +46,8 @@ class Chunk:
 
     Attributes:
         number: its number among the chunks of all files, which names the file of its results.
-        path: the file.
-        kind: the file's format.
         start: where it begins: a byte or, in Parquet, a row.
-        stop: where it ends.
         first_row: the number of its first row in the file, from 1, for errors.
-        rows: how many rows it has.
         names: the columns of a CSV file.
     """
 
@@ -70,10 +66,6 @@ class InputFile:
     """A file of rows.
 
     Attributes:
-        path: the file.
-        kind: its format.
-        sha256: the digest of its content.
-        chunks: its chunks, in order.
         columns: the names of its columns; of JSON lines, those of its rows up to the first one that
             has the column of the inputs.
     """

@@ -23,7 +23,6 @@ class Actors:
     Attributes:
         count: how many load the archive; None for one on each node.
         num_cpus: the cores, and so the threads, of each; None for all of the smallest node.
-        num_gpus: the GPUs of each.
     """
 
     count: int | None = None
@@ -36,8 +35,6 @@ class Planned:
     """A job, and what is missing of it.
 
     Attributes:
-        job: what actors are told.
-        files: the files of the input.
         missing: the chunks without results.
         errors: how many rows of the other chunks have an error.
     """
@@ -72,13 +69,7 @@ def plan_job(
     """Read the input, and open the folder of results.
 
     Args:
-        archive: the archive.
-        source: the file or the folder of the input.
-        output: the folder of results.
-        column: the column of the inputs.
         output_format: the format of results; None for that of the input.
-        parameters: the task's parameters, the same for every row.
-        chunk_rows: the rows of each file of results.
         sha256: the digest that the archive must have; None for any.
 
     Raises:
@@ -126,9 +117,6 @@ def run_job(
     """Score the missing chunks on the Ray that this process is connected to.
 
     Args:
-        planned: the job.
-        ray: the module.
-        actors: the actors.
         on_progress: called with the rows and the errors of each chunk that is done.
 
     Raises:

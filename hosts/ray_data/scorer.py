@@ -20,9 +20,6 @@ class Job:
         archive: the path of the archive, on each machine.
         output: the folder of results, which all machines share.
         output_format: `jsonl` or `parquet`.
-        column: the column of the inputs.
-        parameters: the task's parameters, the same for every row.
-        sha256: the digest of the archive.
     """
 
     archive: Path

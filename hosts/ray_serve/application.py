@@ -48,9 +48,7 @@ class ModelArgs(BaseModel):
         archive: the path of the archive, on each machine.
         num_cpus: the cores that each replica reserves; the scheduler of Ray counts with them.
         num_threads: the threads of each replica; by default the cores, shared by `maxWorkers`.
-        num_gpus: the GPUs of each replica.
         max_request_bytes: the limit of a body without its compression.
-        max_response_bytes: the limit of a response.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -67,7 +65,6 @@ class RoutesArgs(BaseModel):
     """The `args` of the routes' application.
 
     Attributes:
-        max_request_bytes: the limit of a body.
         body_seconds: seconds in which a body must arrive.
         answer_seconds: seconds in which a response, or its next part, must be ready.
     """

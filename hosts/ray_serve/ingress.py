@@ -38,13 +38,7 @@ DESCRIBED = re.compile(r"/models/(?P<model>[^/]+)")
 
 
 class Ingress:
-    """Answers every HTTP request of the server.
-
-    Args:
-        max_request_bytes: the limit of a body.
-        body_seconds: seconds in which a body must arrive.
-        answer_seconds: seconds in which a response, or its next part, must be ready.
-    """
+    """Answers every HTTP request of the server."""
 
     def __init__(self, max_request_bytes: int, body_seconds: float, answer_seconds: float) -> None:
         self._max_request_bytes = max_request_bytes

@@ -26,12 +26,8 @@ class LocalSettings(BaseModel):
     """What the process is started with.
 
     Attributes:
-        archives: the archives to serve.
-        port: the port of HTTP.
         num_cpus: the cores that Ray schedules replicas on.
         object_store_bytes: shared memory for large requests and responses.
-        max_request_bytes: the limit of a body.
-        max_response_bytes: the limit of a response.
         folder: the folder of Ray's sockets and logs; its path must be short.
         state: the file that is written once every model answers.
         public_key: the key that archives must be signed with; None for any archives. The commands

@@ -15,14 +15,7 @@ from hosts.served_model import Part, ServedModel
 
 
 class Replica:
-    """Loads an archive and answers requests in batches, or side by side.
-
-    Args:
-        archive: the path of the archive, on each machine.
-        name: the name under which it is served.
-        max_request_bytes: the limit of a body without its compression.
-        max_response_bytes: the limit of a response.
-    """
+    """Loads an archive and answers requests in batches, or side by side."""
 
     def __init__(
         self, archive: str, name: str, max_request_bytes: int, max_response_bytes: int

@@ -32,8 +32,6 @@ class Follower:
 
     Args:
         folder: the unpacked archive, the same as that of TorchServe.
-        name: the model's name.
-        version: its version.
 
     Raises:
         ConfigError: the archive does not load.

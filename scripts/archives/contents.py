@@ -117,9 +117,7 @@ def with_trials(parts: Contents, record: bytes | None, signing_key: Path | None 
     """Return the files of an archive with what the trials of its load check have found.
 
     Args:
-        parts: the files, with their sums.
         record: the content of `trials.json`; None for an archive without it.
-        signing_key: the key that the sums are signed with.
     """
     if record is None:
         return parts

@@ -33,7 +33,6 @@ class ArchiveFormat:
     """An archive format.
 
     Attributes:
-        suffix: the file name suffix.
         write: `write(path, name, parts, advance)`; calls `advance` with the size of each chunk.
         unpack: `unpack(path, folder)`; returns the folder that TorchServe would load.
     """

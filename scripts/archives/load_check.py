@@ -59,8 +59,6 @@ class TrialRecords:
     A later archive of the same files has the same record.
 
     Args:
-        build: the folder that builds are kept in.
-        name: the name of the model's builds.
         sums: the sums of the files of the archive, without the record.
     """
 

@@ -66,13 +66,7 @@ class _Kept(BaseModel):
 
 @dataclass(frozen=True)
 class PackRecord:
-    """The record of one archive.
-
-    Attributes:
-        build: the folder that builds are kept in.
-        target: the archive.
-        options: how it is packed.
-    """
+    """The record of one archive."""
 
     build: Path
     target: Path
@@ -92,8 +86,6 @@ class PackRecord:
 
         Args:
             before: the state of the inputs before they were read.
-            inputs: the files and folders that the archive was packed from.
-            packed: what was packed.
         """
         self._path.unlink(missing_ok=True)
         if self.state(inputs) != before or _newest(inputs) > time.time_ns() - SETTLED_NS:

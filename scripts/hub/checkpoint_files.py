@@ -148,11 +148,7 @@ class TransformersFiles(CheckpointFiles):
 
 @dataclass(frozen=True)
 class DiffusersFiles(CheckpointFiles):
-    """The files of a checkpoint of diffusers, without variants and conversions.
-
-    Attributes:
-        index: its `model_index.json`.
-    """
+    """The files of a checkpoint of diffusers, without variants and conversions."""
 
     index: ModelIndex
 
@@ -210,11 +206,6 @@ class DiffusersFiles(CheckpointFiles):
 
 def checkpoint_files(names: Collection[str], place: str, read: Read) -> CheckpointFiles:
     """Return the files of a checkpoint: of diffusers where it has a `model_index.json`.
-
-    Args:
-        names: the names of all files of a repository or folder.
-        place: the repository or folder, for errors.
-        read: returns the path of one of its files, which may have to be downloaded.
 
     Raises:
         WrongCheckpoint: the `model_index.json` is invalid, or names code of its own.

@@ -63,12 +63,7 @@ With `stream: true` the text comes as server-sent events, as those of text-gener
 
 
 def common_operations(mode: str, schemas: Schemas) -> list[Operation]:
-    """Return the operations that every protocol's bodies, or a mode, have in common.
-
-    Args:
-        mode: the mode.
-        schemas: the schemas of its document.
-    """
+    """Return the operations that every protocol's bodies, or a mode, have in common."""
     made = [_ping, _predict, _predict_v1, _infer]
     if targets.get(mode):
         made += [_explain, _explain_v1, _explain_v2]
@@ -228,11 +223,8 @@ class Operation:
         path: with names of parameters in braces.
         name: the operation's id, for generated clients.
         tags: the servers or protocols that it belongs to.
-        summary: what it does.
         answers: the schema of a success, by content type.
         bodies: the request bodies, by content type; empty for a GET.
-        description: further text.
-        errors: the schemas of its errors.
         other_statuses: statuses that other protocols have not, each with what it means.
     """
 

@@ -41,7 +41,6 @@ class Schemas:
     """The schemas of a document.
 
     Attributes:
-        components: every component by its name.
         by_type: the schema of each type, which may refer to components.
     """
 
@@ -165,12 +164,7 @@ OLD = "A body of TorchServe's own Hugging Face example."
 
 
 def bodies(mode: str, known: Mapping[str, Schema]) -> dict[str, Schema]:
-    """Return the bodies of a mode by name.
-
-    Args:
-        mode: the mode.
-        known: the components of its types.
-    """
+    """Return the bodies of a mode by name."""
     task = tasks.get(mode)
     old = _object_of_inputs(known, task.description.wire.input_columns[0][0])
     parameters = task.parameters.__name__

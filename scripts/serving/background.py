@@ -41,7 +41,6 @@ class BackgroundServer(ABC):
 
     Attributes:
         title: what messages call it.
-        script: the script that starts and stops it.
         state_file: the file in the work folder that names the process.
         pid: the process, the leader of the process group.
         started: its start time, which distinguishes it from a later one with this id.

@@ -60,9 +60,6 @@ def find_archives(
     """Return the archives of models, or of all, for a server that starts.
 
     Args:
-        model_store: the folder of archives.
-        models: the names of the models; None for all.
-        public_key: the key that the archives must be signed with; None for any archives.
         workdir: the work folder of the server, which gets what is unpacked of signed archives.
 
     Raises:
@@ -111,13 +108,7 @@ def announce(server: BackgroundServer) -> None:
 
 
 def add_stop_and_status(app: typer.Typer, kind: type[BackgroundServer], default: Path) -> None:
-    """Add `stop` and `status` of a server to its command line.
-
-    Args:
-        app: the command line.
-        kind: the server.
-        default: its work folder where none is named.
-    """
+    """Add `stop` and `status` of a server to its command line."""
 
     @app.command()
     @plain_errors()

@@ -94,8 +94,6 @@ def wait_until_ready(
     """Wait until every model has a worker that is ready.
 
     Args:
-        server: the server.
-        timeout: the seconds.
         on_ready: is called with the name of each model and the seconds it took.
         on_failed: is called with the name of a model that does not load and the reason, while
             others do; None where all of them have to.
@@ -148,7 +146,6 @@ def _worker_errors(log: str, fork_log: str) -> dict[str, str]:
     """Return the last error of each model with a worker that exited.
 
     Args:
-        log: that of TorchServe.
         fork_log: that of the fork server, which knows how workers ended.
     """
     output, limits, ends = worker_output(log), _time_limits(log), _ends(log, fork_log)

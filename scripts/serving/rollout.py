@@ -36,12 +36,7 @@ class Rollout:
     """A rollout of one model.
 
     Attributes:
-        model: the name of the model.
-        store: the model store of the server.
-        inference_url: its inference address.
         management_url: its management address, which has to allow registration.
-        metrics_url: the address of its metrics.
-        tokens: its tokens.
         say: is called with each step.
         signed: the store of a server with a key: an archive is checked before it is registered.
     """
@@ -77,9 +72,7 @@ class Rollout:
             sample: the body of a request; by default the sample of the model's mode.
             requests: how many requests the version has to answer before it is the default.
             watch: seconds for which it is watched afterwards.
-            retire: whether the former default is unloaded at the end, unless clients ask for it.
             force: whether it is unloaded although clients may ask for it.
-            dry_run: whether to say what would be done, and to do nothing.
 
         Raises:
             RolloutFailed: a step failed. The former version is the default, unless only its

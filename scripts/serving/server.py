@@ -45,7 +45,6 @@ class Server:
         pid: the Java process, the leader of the process group of all workers.
         started: start time of that process, which distinguishes it from a later one with this id.
         models: archive file names by model name.
-        ports: the ports of the server.
         workdir: the settings and, in `logs/`, the logs.
         scratch: temporary folder for unpacked archives, removed when the server stops.
         public_key: the key that its archives are signed with; None for any archives.
@@ -111,7 +110,6 @@ class Server:
         """Return TorchServe's description of the default version of a model.
 
         Args:
-            model: its name.
             version: another version, or `all` of them.
 
         Returns:
@@ -201,7 +199,6 @@ def drain(server: Server, timeout: float = DRAIN_SECONDS) -> bool:
 
     Args:
         server: a server; one that has ended has no requests.
-        timeout: seconds to wait at most.
 
     Returns:
         Whether every request was answered in time.

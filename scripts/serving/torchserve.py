@@ -49,7 +49,6 @@ class TorchServe:
     Attributes:
         workdir: folder for the settings and, in `logs/`, the logs; the logs of the previous start
             are kept in `logs.before/`.
-        model_store: the folder of the archives.
         models: `"all"`, or archive file names by model name.
         ports: the ports of the server; free ports by default.
         config: the config.properties to start from.
@@ -257,12 +256,8 @@ def server_command(
     """Return the command that starts TorchServe.
 
     Args:
-        java: the Java home.
-        settings: the config.properties file.
         scratch: the temporary folder for unpacked archives and sockets.
-        vmargs: options of the Java virtual machine.
         console: whether to log to the console as well as to files.
-        log_config: the log settings.
         python: the program that starts workers.
     """
     home = Path(str(distribution("torchserve").locate_file("")))

@@ -27,7 +27,6 @@ def why_not_forked(request: WorkerRequest, environment: Mapping[str, str]) -> st
     """Return why a worker is not started as a fork; None if it is.
 
     Args:
-        request: the worker.
         environment: the variables of this process when it started.
     """
     if different := different_variables(request.environment, environment):

@@ -40,11 +40,7 @@ class MemoryMap(ctypes.Structure):
 
 
 def die_with_parent(parent: int) -> None:
-    """Have this process killed when the one that started it ends.
-
-    Args:
-        parent: the id of that process.
-    """
+    """Have this process killed when the one that started it ends."""
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # It has ended before.
         os._exit(1)

@@ -30,8 +30,6 @@ class WorkerRequest:
 
     Attributes:
         arguments: the script of the worker and its arguments.
-        environment: its variables.
-        folder: its working folder.
     """
 
     arguments: list[str]

@@ -50,10 +50,8 @@ class Launcher:
     """A launcher that is connected.
 
     Attributes:
-        connection: the connection to it.
         request: the worker that it asks for.
         asked: when it asked, or when the worker was forked.
-        streams: the standard streams of the worker.
         signals: signals that came before the worker.
         pid: the worker; None before the fork.
         loading: open while the worker loads its model.
@@ -73,8 +71,6 @@ class Fork:
     """What a fork has to become.
 
     Attributes:
-        request: the worker.
-        streams: its standard streams.
         loading: a file descriptor to close when the model is loaded.
     """
 
@@ -105,7 +101,6 @@ class ForkServer:
     """Forks workers for launchers.
 
     Args:
-        listener: the socket to which launchers connect.
         slots: how many workers load their models at the same time.
     """
 

@@ -76,8 +76,6 @@ class ForkServer:
 
     Attributes:
         folder: for its socket and its launcher; its path must be short.
-        log: the file for its messages.
-        modules: what it imports.
         package: the `handlers` of the kit, which it imports for archives with the same; None
             without.
         slots: how many workers load their models at the same time.

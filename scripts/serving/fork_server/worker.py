@@ -27,8 +27,6 @@ def prepare(
     """Give this process what a worker is started with.
 
     Args:
-        request: the worker.
-        streams: file descriptors for its standard streams.
         base_path: the module path of a Python that is started without `PYTHONPATH`.
         added: variables that imports have set.
     """

@@ -89,7 +89,6 @@ async def serve(target: str, address: str, on_ready: Callable[[int], None]) -> N
     """Serve until the process receives SIGINT or SIGTERM.
 
     Args:
-        target: TorchServe's inference address.
         address: the address to listen on; port 0 selects a free port.
         on_ready: called with the port once the server accepts calls.
 
