@@ -25,9 +25,10 @@ from handlers.process.threads import set_num_threads
 from handlers.telemetry.log_levels import silence_libraries
 from handlers.telemetry.metrics import Meter
 from handlers.types.request import Request
+from hosts.defaults import OFFLINE
 from scripts.paths import ROOT
 from scripts.serving.openmp import openmp_environment
-from scripts.serving.torchserve import DROPPED, OFFLINE
+from scripts.serving.torchserve import DROPPED
 
 TIMEOUT = 600
 

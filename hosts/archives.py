@@ -78,6 +78,26 @@ def find_archives(path: Path) -> list[Path]:
     return found
 
 
+def open_archives(paths: Sequence[Path], name: str = "") -> list[tuple[str, Archive]]:
+    """Open the archives of one process, and return each with the name under which it is served.
+
+    Args:
+        paths: archives, or folders of archives.
+        name: the name of the only archive; by default that in its manifest.
+
+    Raises:
+        ArchiveError: there is none, or they cannot be served by one process.
+    """
+    archives = [open_archive(file) for path in paths for file in find_archives(path)]
+    require_same_code(archives)
+    if name and len(archives) > 1:
+        raise ArchiveError("--model-name names one model, and there are several archives.")
+    named = {name or archive.name: archive for archive in archives}
+    if len(named) < len(archives):
+        raise ArchiveError("Two archives have the same name; serve one of them.")
+    return list(named.items())
+
+
 def require_same_code(archives: Sequence[Archive]) -> None:
     """Check that archives have the same `handlers` package, of which a process imports one.
 

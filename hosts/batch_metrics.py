@@ -31,17 +31,11 @@ class BatchMetrics:
         """Count, as TorchServe's object of the same method does."""
         self._get(Counter, name.removesuffix(TOTAL)).inc(value)
 
-    def add_metric(self, name: str, value: float, *_: Any) -> None:
+    def add_metric(self, name: str, value: float, *_: Any, **__: Any) -> None:
         """Set a gauge."""
         self._get(Gauge, name).set(value)
 
-    def add_time(self, name: str, value: float, *_: Any, **__: Any) -> None:
-        """Set a gauge of milliseconds."""
-        self._get(Gauge, name).set(value)
-
-    def add_percent(self, name: str, value: float, **_: Any) -> None:
-        """Set a gauge of percent."""
-        self._get(Gauge, name).set(value)
+    add_time = add_percent = add_metric
 
     def _get(self, kind: Callable[..., Any], name: str) -> Any:
         if name not in _known:

@@ -14,11 +14,11 @@ import httpx
 
 from benchmarks.contenders.base import Contender
 from handlers.errors import KitError
+from hosts.defaults import OFFLINE
 from scripts.paths import ROOT
 from scripts.serving.openmp import openmp_environment
 from scripts.serving.ports import HOST, free_ports
 from scripts.serving.processes import end_group, started_at
-from scripts.serving.torchserve import OFFLINE
 
 TIMEOUT = 300
 POLL_INTERVAL = 0.2

@@ -11,8 +11,8 @@ from pathlib import Path
 from benchmarks.contenders import sentence_transformers_engine
 from benchmarks.contenders.external import NotInstalled
 from handlers.errors import KitError
+from hosts.defaults import OFFLINE
 from scripts.paths import ROOT
-from scripts.serving.torchserve import OFFLINE
 
 ENVIRONMENT = ".venv-infinity"
 BACKENDS = ("torch", "onnx", "openvino")

@@ -14,13 +14,13 @@ from handlers.errors import ConfigError, WrongConfig, summarize
 from handlers.formats.auto import FILE as CHOICE_FILE
 from handlers.formats.auto import Choice, fastest, replacement, without_export
 from handlers.registry import FORMATS
-from handlers.types.request import Request
 
 if TYPE_CHECKING:
     from handlers.checkpoints.model_spec import ModelSpec
     from handlers.export.fidelity_report import FidelityReport
     from handlers.formats.base import BaseFormat
     from handlers.model import Model
+    from handlers.types.request import Request
 
 __all__ = [
     "CHOICE_FILE",

@@ -7,27 +7,19 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
-from hosts.archives import (
-    Archive,
-    ArchiveError,
-    find_archives,
-    import_from,
-    open_archive,
-    require_same_code,
-)
+from hosts.archives import Archive, import_from, open_archives
+from hosts.command_line import plain_errors
+from hosts.defaults import MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES
 
-# Those of config.properties.
-MAX_REQUEST_BYTES = 10_485_760
-MAX_RESPONSE_BYTES = 67_108_864
 KEYS_VARIABLE = "HF_SERVE_API_KEYS"
 
 
+@plain_errors()
 def main(
     archives: Annotated[
         list[Path] | None,
@@ -64,44 +56,26 @@ def main(
     """Serve all models at one URL, in front of TorchServe or without it."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    opened = _open(archives or [])
+    opened = open_archives(archives) if archives else []
     if opened:
         import_from(opened[0][1].folder)
     # These import `handlers`, which is that of the archives now.
-    from handlers.errors import KitError  # noqa: PLC0415
     from hosts.asgi.access import read_keys  # noqa: PLC0415
     from hosts.asgi.server import ServerSettings, serve  # noqa: PLC0415
 
-    try:
-        settings = ServerSettings(
-            host,
-            port,
-            grace_period,
-            max_request_size,
-            read_keys(api_key_file, os.environ.pop(KEYS_VARIABLE, "")),
-            allow_origin or (),
-        )
-        if opened:
-            backend = _in_process(opened, max_request_size, max_response_size)
-        else:
-            backend = _torchserve(inference, management, metrics, workdir)
-        serve(backend, settings)
-    except KitError as error:
-        _exit(error)
-
-
-def _open(paths: list[Path]) -> list[tuple[str, Archive]]:
-    """Return archives with their names."""
-    try:
-        archives = [open_archive(file) for path in paths for file in find_archives(path)]
-        if archives:
-            require_same_code(archives)
-    except ArchiveError as error:
-        _exit(error)
-    named = {archive.name: archive for archive in archives}
-    if len(named) < len(archives):
-        _exit(ArchiveError("Two archives have the same name; serve one of them."))
-    return list(named.items())
+    settings = ServerSettings(
+        host,
+        port,
+        grace_period,
+        max_request_size,
+        read_keys(api_key_file, os.environ.pop(KEYS_VARIABLE, "")),
+        allow_origin or (),
+    )
+    if opened:
+        backend = _in_process(opened, max_request_size, max_response_size)
+    else:
+        backend = _torchserve(inference, management, metrics, workdir)
+    serve(backend, settings)
 
 
 def _in_process(archives: list[tuple[str, Archive]], request: int, response: int) -> Any:
@@ -118,11 +92,6 @@ def _torchserve(inference: str, management: str, metrics: str, workdir: Path | N
 
     at = Addresses(inference.rstrip("/"), management.rstrip("/"), metrics, workdir)
     return TorchServeBackend(at)
-
-
-def _exit(error: Exception) -> NoReturn:
-    print(error, file=sys.stderr)  # noqa: T201
-    raise SystemExit(1)
 
 
 if __name__ == "__main__":

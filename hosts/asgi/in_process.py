@@ -20,12 +20,11 @@ from hosts.asgi.backend import Answer, Backend, ModelEntry, ModelRequest, State
 from hosts.asgi.errors import UnknownModel
 from hosts.batch_metrics import BatchMetrics
 from hosts.batcher import Batcher
+from hosts.defaults import QUEUE_SIZE
 from hosts.http import in_time, to_row
 from hosts.model import ArchiveModel
 from hosts.served_model import ServedModel
 from hosts.supported import require_one_process
-
-QUEUE_SIZE = 256
 
 logger = logging.getLogger(__name__)
 

@@ -13,19 +13,9 @@ from typing import Annotated
 
 import typer
 
-from hosts.archives import (
-    Archive,
-    ArchiveError,
-    find_archives,
-    import_from,
-    open_archive,
-    require_same_code,
-)
+from hosts.archives import import_from, open_archives
 from hosts.command_line import plain_errors
-
-# Those of config.properties.
-MAX_REQUEST_BYTES = 10_485_760
-MAX_RESPONSE_BYTES = 67_108_864
+from hosts.defaults import MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES
 
 
 @plain_errors()
@@ -49,7 +39,7 @@ def main(
     # The SDK logs the times of each request there.
     logging.getLogger("kserve.trace").setLevel(logging.WARNING)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    opened = _open(archives, model_name)
+    opened = open_archives(archives, model_name)
     import_from(opened[0][1].folder)
     # The SDK reads the arguments of the command line when it is imported.
     del sys.argv[1:]
@@ -59,22 +49,6 @@ def main(
 
     limits = BodyLimits(max_request_size, max_response_size)
     serve(opened, Settings(host, http_port, grace_period, limits))
-
-
-def _open(paths: list[Path], name: str) -> list[tuple[str, Archive]]:
-    """Return archives with the names under which they are served.
-
-    Raises:
-        ArchiveError: there is none, or they cannot be served by one process.
-    """
-    archives = [open_archive(file) for path in paths for file in find_archives(path)]
-    require_same_code(archives)
-    if name and len(archives) > 1:
-        raise ArchiveError("--model-name names one model, and there are several archives.")
-    named = [(name or archive.name, archive) for archive in archives]
-    if len({name for name, _ in named}) < len(named):
-        raise ArchiveError("Two archives have the same name; serve one of them.")
-    return named
 
 
 if __name__ == "__main__":

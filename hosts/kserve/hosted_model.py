@@ -20,11 +20,12 @@ from hosts.archive_handlers import pick_device
 from hosts.archives import Archive
 from hosts.batch_metrics import LABELS, BatchMetrics
 from hosts.batcher import Batcher
+from hosts.defaults import QUEUE_SIZE
 from hosts.model import ArchiveModel
 from hosts.served_model import Part, ServedModel
 from hosts.supported import require_one_process
 
-QUEUE_SIZE = 256
+QUEUE_TIME = Histogram("request_queue_seconds", "time until the batch of a request begins", LABELS)
 
 logger = logging.getLogger(__name__)
 
@@ -114,9 +115,6 @@ class HostedModel(BaseKServeModel):
 def _device(config: ModelConfig) -> torch.device:
     """Return the first GPU, where there is one and the YAML does not exclude it."""
     return pick_device({} if config.deviceType == "cpu" else {"gpu_id": 0})
-
-
-QUEUE_TIME = Histogram("request_queue_seconds", "time until the batch of a request begins", LABELS)
 
 
 class ModelMetrics(BatchMetrics):

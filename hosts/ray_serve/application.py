@@ -26,19 +26,15 @@ from ray.serve.schema import LoggingConfig
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.process.resources import available_cores
 from hosts.archives import open_archive
+from hosts.defaults import MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES, OFFLINE, QUEUE_SIZE
 from hosts.ray_serve.ingress import MODEL, Ingress
 from hosts.ray_serve.replica import Replica
 from hosts.supported import require_one_process
 
-# Those of config.properties.
-MAX_REQUEST_BYTES = 10_485_760
-MAX_RESPONSE_BYTES = 67_108_864
-QUEUE_SIZE = 256
 # Requests that the routes hold at once; before, the queue of a model is full.
 MAX_HELD_REQUESTS = 4096
 # Access logs have the paths of requests, and cost a millisecond each.
 LOGGING = LoggingConfig(enable_access_log=False)
-OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
 
 
 class ModelArgs(BaseModel):

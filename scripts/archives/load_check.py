@@ -11,10 +11,10 @@ from tempfile import TemporaryDirectory
 
 from handlers.checkpoints.load_trials import FILE as TRIALS
 from handlers.errors import ConfigError
+from hosts.defaults import OFFLINE
 from hosts.tracebacks import last_error
 
 PROGRAM = Path(__file__).with_name("load_isolated.py")
-OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
 
 
 class ArchiveLoadError(ConfigError):

@@ -18,6 +18,7 @@ from typing import Literal
 
 from handlers.checkpoints.integrity import DamagedArchive, UntrustedArchive
 from handlers.errors import KitError
+from hosts.defaults import OFFLINE
 from scripts.archives.model_store import list_archives, why_unreadable
 from scripts.paths import MODEL_STORE, ROOT
 from scripts.serving.fork_server import start as fork_server
@@ -34,7 +35,6 @@ MINIMUM_VERSION = 17
 # Variables not passed on: workers would import from PYTHONPATH before their archive, and the others
 # take precedence over the settings file.
 DROPPED = frozenset({"PYTHONPATH", "TS_CONFIG_FILE", "LOG_LOCATION", "METRICS_LOCATION"})
-OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
 LOGGING, JSON_LOGGING = ROOT / "log4j2.xml", ROOT / "log4j2-json.xml"
 # The variables that name a locale, the first one that is set.
 LOCALE = ("LC_ALL", "LC_CTYPE", "LANG")

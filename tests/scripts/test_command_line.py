@@ -193,7 +193,7 @@ def test_pip_compile_that_fails_ends_with_its_own_words(tmp_path: Path) -> None:
     assert "no version fits" in ended.stderr and "Traceback" not in ended.stderr
 
 
-@pytest.mark.parametrize("module", ["hosts.torchrun.follow"])
+@pytest.mark.parametrize("module", ["hosts.asgi", "hosts.kserve", "hosts.torchrun.follow"])
 def test_a_host_without_an_archive_says_so(module: str, tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", module, str(tmp_path)], cwd=ROOT, capture_output=True, text=True
