@@ -1,4 +1,4 @@
-"""Serve the archives of the model store: `start`, `stop` and `status` of one TorchServe."""
+"""Serve the archives of the model store: `start`, `stop`, `status` and `logs` of one TorchServe."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from scripts.archives.model_store import list_archives
 from scripts.command_line import PublicKey, split_names
 from scripts.paths import BUILD, MODEL_STORE, ROOT
 from scripts.serving.fork_server.start import is_on as is_fork_server_on
+from scripts.serving.logs import SERVER_LOG, following_lines, last_lines, log_filter
 from scripts.serving.ports import Ports
 from scripts.serving.processes import Memory
 from scripts.serving.properties import default_ports, read_properties
@@ -133,6 +134,34 @@ def status(workdir: Workdir = BUILD / "server") -> None:
     console.print(f"{len(workers)} workers: {Memory.of_all(workers)}")
     console.print(f"{server.inference_url} (process {server.pid}, logs in {workdir / 'logs'})")
     raise typer.Exit(0 if all(ready.values()) and not server.left_out else 1)
+
+
+@app.command()
+@plain_errors()
+def logs(
+    model: Annotated[
+        str | None, typer.Argument(help="A model, whose workers' lines are shown; default: all.")
+    ] = None,
+    lines: Annotated[int, typer.Option(min=0, help="How many of the last lines are shown.")] = 50,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Stay, and show new lines, until Ctrl-C.")
+    ] = False,
+    problems: Annotated[
+        bool, typer.Option("--problems", help="Show only warnings and errors.")
+    ] = False,
+    workdir: Workdir = BUILD / "server",
+) -> None:
+    """Show the log of the server, or of the workers of one model; a stopped server has it, too."""
+    path = workdir / "logs" / SERVER_LOG
+    if not path.is_file():
+        console.print(f"There is no log in {path.parent}; start the server, or name its --workdir.")
+        raise typer.Exit(1)
+    is_shown = log_filter(model, problems=problems)
+    found, position = last_lines(path, lines, is_shown)
+    for line in found:
+        typer.echo(line)
+    for line in following_lines(path, position, is_shown) if follow else ():
+        typer.echo(line)
 
 
 def _leave_if_running(workdir: Path) -> None:

@@ -1,0 +1,64 @@
+"""The lines of a server's log, of all models or of one."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+# The log of the server, with what its workers print.
+SERVER_LOG = "ts_log.log"
+POLL_SECONDS = 0.2
+# Levels as log4j writes them: in brackets, or as the value of a JSON object.
+PROBLEM = re.compile(r"\[(WARN|ERROR|FATAL) *\]|\"level\": ?\"(WARN|ERROR|FATAL)\"")
+
+Filter = Callable[[str], bool]
+
+
+def log_filter(model: str | None, *, problems: bool) -> Filter:
+    """Return a function that says whether a line is to be shown.
+
+    Args:
+        model: the model whose workers' lines are shown; None for all lines.
+        problems: whether only warnings and errors are shown.
+    """
+    # The name of a thread that copies what a worker prints, such as W-9000-sentiment_1.0-stdout.
+    worker = re.compile(rf"\bW-\d+-{re.escape(model)}_[^\s\"_]*(?=[\s\"])") if model else None
+
+    def is_shown(line: str) -> bool:
+        if worker and not worker.search(line):
+            return False
+        return not problems or PROBLEM.search(line) is not None
+
+    return is_shown
+
+
+def last_lines(path: Path, count: int, is_shown: Filter) -> tuple[list[str], int]:
+    """Return the last lines of a log that are to be shown, and the size of what was read."""
+    with path.open("rb") as log:
+        found = deque((line for line in map(_text, log) if is_shown(line)), maxlen=count)
+        return list(found), log.tell()
+
+
+def following_lines(path: Path, position: int, is_shown: Filter) -> Iterator[str]:
+    """Yield the lines that are written to a log from a position on; it may be replaced."""
+    rest = b""
+    while True:
+        size = path.stat().st_size if path.exists() else 0
+        if size < position:
+            position, rest = 0, b""
+        if size == position:
+            time.sleep(POLL_SECONDS)
+            continue
+        with path.open("rb") as log:
+            log.seek(position)
+            data = rest + log.read(size - position)
+        position = size
+        *lines, rest = data.split(b"\n")
+        yield from (line for line in map(_text, lines) if is_shown(line))
+
+
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", errors="replace").rstrip("\r\n")
