@@ -56,7 +56,7 @@ from handlers.generation.backends.openvino_genai import (
     OpenVinoGenAiModel,
     check_generation_config,
 )
-from handlers.generation.backends.settings import BLOCK, cache_blocks, longest_text
+from handlers.generation.backends.settings import BLOCK, cache_blocks, longest_sequence
 from handlers.generation.generator import end_tokens
 from handlers.generation.grammar import token_bytes
 from handlers.model import ForwardOnlyModel, Model
@@ -182,7 +182,7 @@ class Format(BaseFormat):
             handler.max_waiting,
             least,
             # One of them is its prompt.
-            min(DUMMY_TOKENS, longest_text(spec)) - 1,
+            min(DUMMY_TOKENS, longest_sequence(spec)) - 1,
             spec.checkpoint.generation_config,
             partial(self._load_static, spec, settings),
             partial(load_checkpoint, checkpoint) if checkpoint else None,
@@ -401,7 +401,7 @@ def _reading_of_prompts(spec: ModelSpec) -> dict[str, Any]:
     A prompt that is read in a step of its own has its first token sooner. The running texts wait
     meanwhile, so that long prompts are read in parts, in the steps of the running texts.
     """
-    if longest_text(spec) > LONGEST_WHOLE_PROMPT:
+    if longest_sequence(spec) > LONGEST_WHOLE_PROMPT:
         return {"dynamic_split_fuse": True}
     return {
         "dynamic_split_fuse": False,

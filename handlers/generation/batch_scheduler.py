@@ -1,8 +1,8 @@
-"""Texts of several requests through `generate`, for `continuousBatching` without an own engine.
+"""Batches of `generate` for the prompts of several requests: `continuousBatching` of transformers.
 
-One thread takes the waiting prompts in the order of their arrival, with the oldest all those that
-may share its batch, and passes the texts of each on as soon as they have ended. So every text is
-that of a batch, whatever its parameters are; new prompts wait for the running batch.
+One thread takes the oldest waiting prompt, together with all those that may share its batch. The
+outcome of a prompt is set as soon as its sequences have ended. All parameters are supported; new
+prompts wait for the running batch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from transformers import GenerationConfig
 
 from handlers.batching.rows import RowOutcome
 from handlers.errors import DeadlineExceeded, InternalError, RequestError, attempt, log_bug
-from handlers.generation.backends.base import as_too_large, check_load
+from handlers.generation.backends.base import as_too_large, check_capacity
 from handlers.generation.generator import Generator, Prompt
 from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, PATIENCE, Deadline
@@ -31,13 +31,13 @@ Result = TypeVar("Result")
 
 
 class BatchScheduler(Model):
-    """A model whose requests generate side by side, in batches of `generate`.
+    """A model whose requests share batches of `generate`.
 
     Args:
         model: the model, after the trial of its batches.
-        max_running: the maximum number of texts in a batch.
-        max_waiting: how many texts may wait for others to end.
-        others: counts the texts that run or wait elsewhere, and for which the limit holds as well.
+        max_running: the maximum number of sequences in a batch.
+        max_waiting: the maximum number of sequences that wait.
+        others: counts the sequences that run or wait elsewhere, which the limit includes.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class BatchScheduler(Model):
     ) -> None:
         self._model, self._others = model, others
         self.padded_limit, self.runs_alone = model.padded_limit, model.runs_alone
-        self.max_texts, self._admitting = max_running + max_waiting, threading.Lock()
+        self.capacity, self._admitting = max_running + max_waiting, threading.Lock()
         self._queue, self._one_thread = _Queue(max_running), OneThread()
         threading.Thread(target=self._queue.run, name="generate", daemon=True).start()
         weakref.finalize(self, self._queue.close)
@@ -57,16 +57,16 @@ class BatchScheduler(Model):
     def generate_prompts(
         self, generator: Generator, prompts: Sequence[Prompt], budget: int
     ) -> list[RowOutcome]:
-        """Return what a generator makes of each prompt, in batches with those of other requests.
+        """Return the outcome of each prompt, generated in batches with prompts of other requests.
 
         Args:
             generator: has this model, and the meter and the deadline of the request.
             prompts: the prompts.
             budget: the maximum number of tokens in a batch.
         """
-        texts = sum(prompt.sequences for prompt in prompts)
+        sequences = sum(prompt.sequences for prompt in prompts)
         added = [
-            as_too_large(attempt(self._add, generator, prompt, budget), texts, self.max_texts)
+            as_too_large(attempt(self._add, generator, prompt, budget), sequences, self.capacity)
             for prompt in prompts
         ]
         futures = [each for each in added if isinstance(each, Future)]
@@ -90,18 +90,15 @@ class BatchScheduler(Model):
 
     @contextmanager
     def admitted(self, new: int = 1) -> Iterator[None]:
-        """Start further texts within the block.
-
-        Args:
-            new: how many.
+        """Start further sequences within the block.
 
         Raises:
-            Overloaded: too many texts are running or waiting.
+            Overloaded: too many sequences are running or waiting.
         """
         with self._admitting:
             load = self.load_metrics
             own = int(load["running_texts"] + load["waiting_texts"])
-            check_load(own + self._others(), self.max_texts, new)
+            check_capacity(own + self._others(), self.capacity, new)
             yield
 
     @property
@@ -141,13 +138,14 @@ class BatchScheduler(Model):
             return self._model.generate(batch, config, **extra)
 
     def _add(self, generator: Generator, prompt: Prompt, budget: int) -> Future[RowOutcome]:
+        prompt = prompt.with_compiled_grammar()
         with self.admitted(prompt.sequences):
             return self._queue.add(generator, prompt, budget)
 
 
 @dataclass(frozen=True, eq=False)
 class _Waiting:
-    """A prompt that waits, with what generates it."""
+    """A prompt that waits."""
 
     generator: Generator
     prompt: Prompt
@@ -156,7 +154,7 @@ class _Waiting:
 
 @dataclass(frozen=True, eq=False)
 class _Call:
-    """A function that waits to be called, while no batch runs."""
+    """A function that waits to be called while no batch runs."""
 
     function: Callable[[], Any]
     future: Future[Any]
@@ -173,10 +171,10 @@ class _Call:
 class _Queue:
     """Prompts and calls that wait, and the batch that runs.
 
-    It holds no reference to the model but in what waits, so that the thread ends with the model.
+    Only waiting prompts and calls refer to the model, so that the thread ends with the model.
 
     Args:
-        max_running: the maximum number of texts in a batch.
+        max_running: the maximum number of sequences in a batch.
     """
 
     def __init__(self, max_running: int) -> None:
@@ -188,19 +186,21 @@ class _Queue:
 
     @property
     def load_metrics(self) -> Mapping[str, int]:
-        """The numbers of running and waiting texts."""
         with self._changed:
             waiting = [each.prompt for each in self._waiting if isinstance(each, _Waiting)]
-            return {"running_texts": _texts(self._running), "waiting_texts": _texts(waiting)}
+            return {
+                "running_texts": _sequences(self._running),
+                "waiting_texts": _sequences(waiting),
+            }
 
     def add(self, generator: Generator, prompt: Prompt, budget: int) -> Future[RowOutcome]:
-        """Have a prompt wait, and return its outcome to come."""
+        """Queue a prompt, and return its future outcome."""
         future = Future[RowOutcome]()
         self._append(_Waiting(generator, replace(prompt, future=future), budget))
         return future
 
     def call(self, function: Callable[[], Result]) -> Future[Result]:
-        """Have a function wait, and return its result to come."""
+        """Queue a function, and return its future result."""
         future = Future[Result]()
         self._append(_Call(function, future))
         return future
@@ -212,7 +212,7 @@ class _Queue:
             self._changed.notify()
 
     def run(self) -> None:
-        """Run what waits, until the queue is closed."""
+        """Run waiting prompts and calls until the queue is closed."""
         while self._wait():
             self._run_next()
 
@@ -222,7 +222,7 @@ class _Queue:
             self._changed.notify()
 
     def _wait(self) -> bool:
-        """Wait until there is something to run; return False once the queue is closed."""
+        """Wait for a prompt or a call; return False once the queue is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or bool(self._waiting))
             return not self._closed
@@ -241,7 +241,7 @@ class _Queue:
             self._generate(first.generator)
 
     def _batch_of(self, first: _Waiting) -> list[Prompt]:
-        """Remove the oldest prompt and those that share its batch; it runs alone if that fails."""
+        """Remove the oldest prompt and those that share its batch; the oldest alone on an error."""
         waiting = [each for each in self._waiting if isinstance(each, _Waiting)]
         try:
             return self._take_batch(first, waiting)
@@ -257,7 +257,7 @@ class _Queue:
         chosen: list[_Waiting] = []
         for number in sorted(numbers):
             prompts = [each.prompt for each in (*chosen, waiting[number])]
-            if chosen and _texts(prompts) > self._max_running:
+            if chosen and _sequences(prompts) > self._max_running:
                 break
             chosen.append(waiting[number])
         self._waiting = [each for each in self._waiting if each not in chosen]
@@ -270,16 +270,16 @@ class _Queue:
             for prompt, outcome in zip(
                 self._running, own.generate_batch(self._running), strict=True
             ):
-                prompt.pass_on(outcome)
+                prompt.resolve(outcome)
         except BaseException as error:  # noqa: BLE001 - nobody may wait for ever
             for prompt in self._running:
-                prompt.pass_on(InternalError(error))
+                prompt.resolve(InternalError(error))
         finally:
             self._running = []
 
 
-def _texts(prompts: Sequence[Prompt]) -> int:
-    """Return how many texts are generated for prompts that have no outcome."""
+def _sequences(prompts: Sequence[Prompt]) -> int:
+    """Return the number of sequences of the prompts that have no outcome."""
     futures = ((prompt, prompt.future) for prompt in prompts)
     return sum(prompt.sequences for prompt, future in futures if future and not future.done())
 
@@ -290,7 +290,7 @@ def _is_cancelled(waiting: _Waiting | _Call) -> bool:
 
 
 def _wait(futures: Sequence[Future[Any]], deadline: Deadline) -> None:
-    """Wait until each has a result; at the deadline, cancel the others."""
+    """Wait until each has a result; at the deadline, cancel those without one."""
     waiting = set(futures)
     while waiting and not deadline.passed:
         waiting = wait(waiting, PATIENCE).not_done

@@ -1,4 +1,12 @@
-"""The messages of a chat to a prompt, by the checkpoint's chat template."""
+"""The messages of a chat to a prompt, by the checkpoint's chat template.
+
+A template with tools reads calls and results in the form of OpenAI and transformers:
+
+    {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {…}}}]}
+    {"role": "tool", "tool_call_id": "…", "content": "…"}
+
+A template without tools gets their text as contents.
+"""
 
 from __future__ import annotations
 
@@ -32,21 +40,21 @@ from handlers.types.structured_output import MAX_TOOLS, Tool
 from handlers.types.text_checks import check_setting, check_text, json_type
 
 MAX_ROLE = 64
-# OpenAI's name for the instructions of a developer, which newer models know.
+# OpenAI's role of instructions, which only newer templates have.
 DEVELOPER, SYSTEM = "developer", "system"
-# How templates fail: `raise_exception`, or an argument of another type than they expect.
+# The errors of templates: `raise_exception`, or an argument of an unexpected type.
 REFUSALS = (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
 # Stands for a file in messages without a text.
 FILE = "\N{OBJECT REPLACEMENT CHARACTER}"
-# Is written after a message to see whether the prompt has it.
+# The text after a message that shows whether the prompt contains the message.
 MARK = "x7q{}y"
-# What a template gets from elsewhere.
+# The arguments of a template that requests do not set.
 RESERVED = frozenset(
     {"messages", *signature(PreTrainedTokenizerBase.apply_chat_template).parameters} - {"kwargs"}
 )
 Turn = dict[str, Any]
 MAX_NAME = 256
-# A template that knows no tools gets these texts.
+# The texts for a template without tools.
 INSTRUCTIONS = """\
 You can call functions. Each line describes one, with the JSON schema of its parameters:
 {functions}
@@ -82,13 +90,13 @@ class Message(TypedDict):
 
 @dataclass(frozen=True)
 class TemplateOptions:
-    """What a chat template gets beside the messages and the tools.
+    """The arguments of a chat template other than the messages and the tools.
 
     Attributes:
         add_generation_prompt: whether the prompt ends where the assistant's message begins.
-        continue_final_message: whether it ends within the last message, which the text goes on.
-        arguments: further arguments; those that it does not read change nothing.
-        required: those that it has to read.
+        continue_final_message: whether the prompt ends within the last message.
+        arguments: further arguments; the template may ignore them.
+        required: further arguments that the template must read.
     """
 
     add_generation_prompt: bool = True
@@ -97,11 +105,11 @@ class TemplateOptions:
     required: Mapping[str, Any] = field(default_factory=dict)
 
     def check(self, template: str) -> None:
-        """Check that a template can have the arguments.
+        """Check that a template takes the arguments.
 
         Raises:
-            BadRequest: they exclude one another, or one has the name of something else.
-            Unprocessable: the template does not read one that it has to.
+            BadRequest: they exclude one another, or one has a reserved name.
+            Unprocessable: the template does not read a required one.
         """
         if self.add_generation_prompt and self.continue_final_message:
             raise BadRequest(
@@ -111,8 +119,7 @@ class TemplateOptions:
         taken = next((name for name in self.arguments if name in RESERVED), None)
         if taken is not None:
             raise BadRequest(
-                f"chat_template_kwargs has {quote(taken)}, which is not for the template; leave it"
-                " out."
+                f"chat_template_kwargs has {quote(taken)}, which is reserved; leave it out."
             )
         unread = next((name for name in self.required if not reads(template, name)), None)
         if unread is not None:
@@ -137,7 +144,7 @@ def check_messages(given: Sequence[Any], max_characters: int, files: int = 0) ->
     Args:
         given: the messages.
         max_characters: the maximum number of characters.
-        files: the number of files in the messages, which need no text beside them.
+        files: the number of files in the messages; with files, the text may be empty.
 
     Raises:
         BadRequest: a message without role or text.
@@ -155,7 +162,7 @@ def check_messages(given: Sequence[Any], max_characters: int, files: int = 0) ->
 
 
 def chat_template(tokenizer: PreTrainedTokenizerBase, tools: Sequence[Tool]) -> str:
-    """Return the checkpoint's chat template; some have one of their own for tools.
+    """Return the checkpoint's chat template; some checkpoints have another one for tools.
 
     Raises:
         Unprocessable: the checkpoint has no chat template.
@@ -174,26 +181,26 @@ def prompt_of(
 ) -> str:
     """Return the prompt that the checkpoint's chat template makes of messages and tools.
 
-    A template that knows no tools gets texts in their place, and one that knows no developer gets
-    those messages as the system's.
+    A template without tools gets their text, and one without the role of a developer gets the
+    messages of a developer under the role of the system.
 
     Args:
         messages: the messages.
         tokenizer: the tokenizer, which has the template.
         max_characters: the maximum number of characters in the prompt.
         tools: functions that the model may call.
-        options: what the template gets besides.
+        options: further arguments of the template.
 
     Raises:
         Unprocessable: the checkpoint has no chat template.
-        BadRequest: its template refuses these messages, or leaves one of them out.
+        BadRequest: the template refuses the messages, or omits one of them.
         RequestTooLarge: the prompt has more characters than allowed.
     """
     template = chat_template(tokenizer, tools)
     options = options or TemplateOptions()
     options.check(template)
     given: dict[str, Any] = {"chat_template": template, **options.for_template}
-    known = [_with_known_role(message, template) for message in messages]
+    known = [_with_supported_role(message, template) for message in messages]
     if reads(template, "tools"):
         turns = [template_turn(message, syntax_of(template)) for message in known]
         given["tools"] = [tool.for_template for tool in tools] or None
@@ -202,7 +209,7 @@ def prompt_of(
     try:
         return _checked_prompt(turns, tokenizer, given, max_characters)
     except BadRequest:
-        # A template that reads parts may read no texts, such as the results of tools.
+        # A template for lists of parts may refuse texts, such as the results of tools.
         if not any(isinstance(turn["content"], list) for turn in turns):
             raise
         prompt = attempt(_checked_prompt, in_parts(turns), tokenizer, given, max_characters)
@@ -217,12 +224,6 @@ def _checked_prompt(
     given: Mapping[str, Any],
     max_characters: int,
 ) -> str:
-    """Return the prompt of messages in one of their forms.
-
-    Raises:
-        BadRequest: the template refuses them, or leaves one of them out.
-        RequestTooLarge: the prompt has more characters than allowed.
-    """
     try:
         prompt = _render(turns, tokenizer, given)
     except REFUSALS as error:
@@ -230,29 +231,29 @@ def _checked_prompt(
             f"The model's chat template refuses the messages: {summarize(error)}."
         ) from None
     prompt = check_text(prompt, "The prompt of the chat template", max_characters)
-    _check_reach(prompt, turns, tokenizer, given)
+    _check_completeness(prompt, turns, tokenizer, given)
     return prompt
 
 
-def _with_known_role(message: Message, template: str) -> Message:
-    """Return a message under a role that a template knows, where there is one for it."""
+def _with_supported_role(message: Message, template: str) -> Message:
+    """Return a message; a developer's under the role of the system if the template needs it."""
     if message["role"] != DEVELOPER or knows_role(template, DEVELOPER):
         return message
     return {**message, "role": SYSTEM}
 
 
-def _check_reach(
+def _check_completeness(
     prompt: str,
     turns: Sequence[Turn],
     tokenizer: PreTrainedTokenizerBase,
     options: Mapping[str, Any],
 ) -> None:
-    """Check that the prompt has every message: templates leave out roles that they do not know.
+    """Check that the prompt has every message: templates omit messages of unknown roles.
 
-    The text of a message that calls a tool may be left out, as its calls are there.
+    The text of a message with tool calls may be omitted.
 
     Raises:
-        BadRequest: it lacks one.
+        BadRequest: a message is omitted.
     """
     marked = dict(_marked(turns))
     written = _try_render(
@@ -265,7 +266,7 @@ def _check_reach(
             continue
         roles.add(role)
         alone = [turn if place == at else each for place, each in enumerate(turns)]
-        # A template may write a message in another form.
+        # A template may write a message in another form, without the mark.
         if _try_render(alone, tokenizer, options) == prompt:
             raise BadRequest(
                 f"The model's chat template leaves out a message of the role {quote(role)}; send"
@@ -274,7 +275,7 @@ def _check_reach(
 
 
 def _marked(turns: Sequence[Turn]) -> Iterator[tuple[int, Turn]]:
-    """Yield the number of each message with a text, and the message with a mark after it."""
+    """Yield the number of each message with text, and the message with a mark after its text."""
     for at, turn in enumerate(turns):
         content, mark = turn["content"], MARK.format(at)
         if turn.get("tool_calls") or not content:
@@ -290,7 +291,7 @@ def _marked(turns: Sequence[Turn]) -> Iterator[tuple[int, Turn]]:
 def _try_render(
     turns: Sequence[Turn], tokenizer: PreTrainedTokenizerBase, options: Mapping[str, Any]
 ) -> str:
-    """Return a prompt; none where the template refuses the messages."""
+    """Return a prompt; an empty one if the template refuses the messages."""
     try:
         return _render(turns, tokenizer, options)
     except REFUSALS:
@@ -300,7 +301,7 @@ def _try_render(
 def _render(
     turns: Sequence[Turn], tokenizer: PreTrainedTokenizerBase, options: Mapping[str, Any]
 ) -> str:
-    """Apply a template to messages whose calls have objects as arguments, or else texts."""
+    """Apply a template; the arguments of calls are objects, or texts if the template needs that."""
     options = {**options, "tokenize": False}
     try:
         return str(tokenizer.apply_chat_template(list(turns), **options))
@@ -328,7 +329,7 @@ def _message(item: Any, name: str) -> Message:
 
 
 def _calls_text(message: Message) -> str:
-    """Return the calls of a message as a text, whose characters are counted."""
+    """Return the JSON text of the calls of a message, whose characters count."""
     calls = message.get("tool_calls")
     return to_json(calls) if calls else ""
 
@@ -346,24 +347,24 @@ def _content(content: Any, name: str) -> str:
 
 
 def _text_of(part: Any) -> str | None:
-    """Return the text of a part of a message, or of a refusal."""
+    """Return the text of a part of type `text` or `refusal`; None for another part."""
     kind = part.get("type") if isinstance(part, dict) else None
     text = part.get(kind) if kind in ("text", "refusal") else None
     return text if isinstance(text, str) else None
 
 
 def reads(template: str, name: str) -> bool:
-    """Return whether a template reads an argument; its text and its comments do not count."""
+    """Return whether the code of a template reads an argument."""
     return name in _variables(template)
 
 
 def knows_role(template: str, role: str) -> bool:
-    """Return whether a template compares something with the name of a role."""
+    """Return whether the code of a template has the name of a role."""
     return role in _constants(template)
 
 
 class _Generation(Extension):
-    """The tag that transformers adds around the texts of an assistant."""
+    """transformers' tag around the messages of an assistant."""
 
     tags = {"generation"}
 
@@ -380,13 +381,13 @@ def _variables(template: str) -> frozenset[str]:
 
 @lru_cache(maxsize=32)
 def _constants(template: str) -> frozenset[str]:
-    """Return the texts in the code of a template."""
+    """Return the string constants in the code of a template."""
     constants = _parsed(template).find_all(nodes.Const)
     return frozenset(each.value for each in constants if isinstance(each.value, str))
 
 
 def _parsed(template: str) -> nodes.Template:
-    """Return the syntax tree of a template; an empty one where it cannot be rendered, either."""
+    """Return the syntax tree of a template; an empty one if the template has a syntax error."""
     environment = Environment(autoescape=True, extensions=["jinja2.ext.loopcontrols", _Generation])
     try:
         return environment.parse(template)
@@ -395,7 +396,7 @@ def _parsed(template: str) -> nodes.Template:
 
 
 def check_calls(given: Any, name: str) -> list[MessageCall]:
-    """Return the calls of a message, whose arguments are objects.
+    """Return the calls of a message, with objects as arguments.
 
     Raises:
         BadRequest: they are no list, or too many, or one has no name or no arguments.
@@ -406,7 +407,7 @@ def check_calls(given: Any, name: str) -> list[MessageCall]:
 
 
 def template_turn(message: Mapping[str, Any], syntax: ToolSyntax) -> Turn:
-    """Return a message as a template with tools reads it."""
+    """Return a message for a template with tools: ids have the template's form."""
     turn = dict(message)
     if "tool_call_id" in turn:
         turn["tool_call_id"] = syntax.call_id(turn["tool_call_id"])
@@ -419,7 +420,7 @@ def template_turn(message: Mapping[str, Any], syntax: ToolSyntax) -> Turn:
 
 
 def with_text_arguments(turn: Turn) -> Turn:
-    """Return a message for a template that joins the arguments of calls to texts."""
+    """Return a message for a template that needs JSON texts as the arguments of calls."""
     if "tool_calls" not in turn:
         return turn
     functions = [call["function"] for call in turn["tool_calls"]]
@@ -429,9 +430,9 @@ def with_text_arguments(turn: Turn) -> Turn:
 
 
 def text_turns(messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool]) -> list[Turn]:
-    """Return messages for a template that knows no tools: calls and results are contents.
+    """Return messages for a template without tools: calls and results are contents.
 
-    The tools are described in the system message, the first.
+    The system message, the first one, describes the tools.
     """
     turns: list[Turn] = []
     for message in messages:
@@ -450,7 +451,7 @@ def text_turns(messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool]) -> 
 
 
 def in_parts(turns: Sequence[Turn]) -> list[Turn]:
-    """Return messages whose contents are lists of parts, for a template that reads no texts."""
+    """Return messages whose contents are lists of parts."""
     return [
         {**turn, "content": [{"type": "text", "text": turn["content"]}]}
         if isinstance(turn["content"], str)
@@ -483,7 +484,7 @@ def _check_call(item: Any, name: str) -> MessageCall:
 
 
 def _to_object(arguments: Any) -> Any:
-    """Return arguments as an object; no text is no arguments, as some clients send it."""
+    """Return arguments as an object; an empty text, which some clients send, is no arguments."""
     if not isinstance(arguments, str):
         return arguments
     try:
@@ -493,16 +494,16 @@ def _to_object(arguments: Any) -> Any:
 
 
 def _with_text(content: Any, text: str, separator: str) -> Any:
-    """Return a content, which is a text or a list of parts, with another text after it."""
+    """Return a content, a text or a list of parts, with another text after it."""
     if isinstance(content, str):
         return separator.join(filter(None, [content, text]))
     return [*content, {"type": "text", "text": separator + text}]
 
 
 def _append_result(turns: list[Turn], text: str) -> None:
-    """Append the result of a call, together with those before it.
+    """Append the result of a call, in one message with the results before it.
 
-    Many templates refuse two turns of the user in a row.
+    Many templates refuse two messages of the user in a row.
     """
     last = turns[-1]["content"] if turns and turns[-1]["role"] == "user" else ""
     if isinstance(last, str) and last.endswith(RESULT_END):

@@ -7,8 +7,9 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,7 +17,6 @@ import numpy.typing as npt
 import torch
 from transformers import (
     GenerationConfig,
-    LogitsProcessor,
     LogitsProcessorList,
     PreTrainedTokenizerBase,
     StoppingCriteriaList,
@@ -25,6 +25,7 @@ from transformers import (
 from handlers.batching.batches import Batch, Padding, group_by_length, pad, stack
 from handlers.batching.rows import Row, RowOutcome
 from handlers.batching.tokenization import Window
+from handlers.compat.transformers import run_before_other_processors
 from handlers.errors import (
     DeadlineExceeded,
     NotFinite,
@@ -34,22 +35,16 @@ from handlers.errors import (
     attempt_all,
 )
 from handlers.generation.decoding import IncrementalDecoder, decoders_of
-from handlers.generation.grammar import (
-    CompiledGrammar,
-    GrammarMatcher,
-    GrammarProcessor,
-)
+from handlers.generation.grammar import CompiledGrammar, GrammarMatcher, GrammarProcessor
 from handlers.generation.logits_processors import (
     PER_PROMPT,
     BatchRows,
     LogprobRecorder,
     PerPromptSampler,
+    PerRowFirstToken,
+    PerRowPenalties,
     Sampling,
     banned_sequences,
-    first_tokens_for,
-    penalties_for,
-    recorder_for,
-    recording,
 )
 from handlers.generation.parameter_spec import specs_of
 from handlers.generation.parameters import GenerationParameters
@@ -57,8 +52,8 @@ from handlers.generation.stopping import (
     BeamCriterion,
     DeadlineCriterion,
     GenerationState,
-    LookupCriterion,
     OnEnd,
+    PromptLookupCriterion,
     RowCriterion,
     SequenceCriterion,
     StopTracker,
@@ -67,26 +62,26 @@ from handlers.generation.text_grammar import TextGrammar
 from handlers.generation.tool_calls import ToolSyntax
 from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, Deadline
-from handlers.process.ranks import agree, seeded
+from handlers.process.ranks import seeded
 from handlers.telemetry.metrics import Meter
 from handlers.types.request import TextStream
 
 Ids = npt.NDArray[np.int64]
 # In no vocabulary. Where a config names no end token, `generate` takes the checkpoint's.
 NO_TOKEN = [2**31 - 1]
-# Makes end tokens likelier after as many tokens; None would be the checkpoint's value.
+# A length penalty that never starts; for None, `generate` takes the checkpoint's.
 NO_DECAY = (2**31 - 1, 1.0)
 
 
 class PromptLayout(ABC):
-    """The rows that `generate` returns.
+    """Where the new tokens stand in the rows that `generate` returns.
 
     Attributes:
-        reads_prompt: the settings that read the tokens of a prompt, padding included, and their
-            values that do not.
+        reads_prompt: the settings that read the tokens of a prompt, padding included, and the
+            values with which they do not.
     """
 
-    reads_prompt: ClassVar[Mapping[str, Any]]
+    reads_prompt: ClassVar[Mapping[str, Any]] = {}
 
     def collate(self, prompts: Sequence[Any], padding: Padding) -> Batch:
         """Return the model inputs of prompts, and of the images of all of them, as one batch."""
@@ -96,13 +91,13 @@ class PromptLayout(ABC):
         """Return the number of tokens that are computed for a batch before the new ones."""
         return batch["input_ids"].numel()
 
-    @abstractmethod
     def first_column(self, batch: Batch) -> int:
         """Return the column of the first new token."""
+        return 1
 
-    @abstractmethod
     def tokens_before(self, prompt: Row) -> Sequence[int]:
-        """Return the tokens after which a new text is decoded."""
+        """Return the tokens after which new ones are decoded."""
+        return ()
 
     @abstractmethod
     def row_length(self, prompt: Row, new_tokens: int) -> int:
@@ -132,27 +127,19 @@ class DecoderOnly(PromptLayout):
 
 
 class EncoderDecoder(PromptLayout):
-    """An encoder reads the prompt, and new tokens follow the token that a decoder starts with."""
+    """An encoder reads the prompt, and new tokens follow the decoder's start token."""
 
     reads_prompt = {"encoder_repetition_penalty": 1.0, "encoder_no_repeat_ngram_size": 0}
-
-    def first_column(self, batch: Batch) -> int:
-        return 1
-
-    def tokens_before(self, prompt: Row) -> Sequence[int]:
-        return ()
 
     def row_length(self, prompt: Row, new_tokens: int) -> int:
         return max(len(prompt), 1 + new_tokens)
 
 
 class ImageToText(PromptLayout):
-    """New tokens follow the one that a decoder starts with, and a prompt is an image.
+    """A prompt is an image, and new tokens follow the decoder's start token.
 
-    Images of one batch have equal shapes.
+    The images of one batch have equal shapes.
     """
-
-    reads_prompt: ClassVar[Mapping[str, Any]] = {}
 
     def collate(self, prompts: Sequence[Any], padding: Padding) -> Batch:
         return stack(prompts)
@@ -160,22 +147,12 @@ class ImageToText(PromptLayout):
     def slots(self, batch: Batch) -> int:
         return 0
 
-    def first_column(self, batch: Batch) -> int:
-        return 1
-
-    def tokens_before(self, prompt: Row) -> Sequence[int]:
-        return ()
-
     def row_length(self, prompt: Row, new_tokens: int) -> int:
         return 1 + new_tokens
 
 
 DECODER_ONLY = DecoderOnly()
-
-
 ENCODER_DECODER = EncoderDecoder()
-
-
 IMAGE_TO_TEXT = ImageToText()
 
 
@@ -191,12 +168,14 @@ def join_media(prompts: Sequence[Any]) -> Batch:
 class Prompt(Window):
     """The tokens of a prompt, its parameters, and the maximum number of new tokens.
 
-    `options` are further arguments of `generate`, and `first_token` is the one that the text must
-    begin with, None for any. `result` makes the result of the task of a finished text, for streams.
-    `compiled` is its grammar as `generate` needs it. `future` takes the
-    outcome as soon as the prompt's own texts have ended; where it is cancelled, they go on no
-    further. `media` are the model inputs of its images, whose first dimension is that of a batch or
-    counts images or parts of them.
+    Attributes:
+        compiled: the grammar as `generate` needs it.
+        future: takes the outcome as soon as all sequences of the prompt have ended; its
+            cancellation ends them.
+        options: further arguments of `generate`.
+        first_token: the first new token; None for any.
+        result: makes the task's result of a finished sequence, for streams.
+        media: the model inputs of the images. Their first dimension counts images, or their parts.
     """
 
     parameters: GenerationParameters
@@ -213,12 +192,12 @@ class Prompt(Window):
 
     @property
     def media_shape(self) -> Hashable:
-        """What the arrays of prompts in one batch have in common: all but their first size."""
+        """The shapes of the images without their first dimension; equal within a batch."""
         return tuple((name, array.shape[1:]) for name, array in sorted(self.media.items()))
 
-    @property
-    def for_generate(self) -> dict[str, Any]:
-        """The arguments of `generate` that are its own."""
+    @cached_property
+    def for_generate(self) -> Mapping[str, Any]:
+        """The arguments of `generate`, without those of this package's logits processors."""
         return {**self.parameters.for_generate, **self.options}
 
     @property
@@ -226,14 +205,9 @@ class Prompt(Window):
         return self.parameters.sequences
 
     @property
-    def engine_texts(self) -> int:
-        """How many texts an engine runs for it; a beam search has all of its beams in one."""
+    def backend_sequences(self) -> int:
+        """The number of sequences that a back end runs; a beam search is one of them."""
         return 1 if self.parameters.num_beams > 1 else self.parameters.num_return_sequences
-
-    @property
-    def adapters(self) -> list[str | None]:
-        """The LoRA adapter of each of its sequences."""
-        return [self.parameters.adapter_id] * self.sequences
 
     @property
     def cost(self) -> int:
@@ -241,10 +215,10 @@ class Prompt(Window):
 
     @property
     def is_streamed(self) -> bool:
-        """Whether its texts are sent while they are generated.
+        """Whether text is sent while it is generated.
 
-        Beams change their places. The tokens of a prompt lookup are not certain before the model
-        has confirmed them.
+        Beams change their places, and the tokens of a prompt lookup are not certain before the
+        model has confirmed them.
         """
         parameters = self.parameters
         if self.stream is None or parameters.num_beams > 1 or parameters.prompt_lookup_num_tokens:
@@ -252,30 +226,30 @@ class Prompt(Window):
         return parameters.num_return_sequences == 1 or self.stream.sends_sequences
 
     def stream_of(self, number: int) -> TextStream | None:
-        """Return what sends one of its texts while it is generated; None where nothing does."""
+        """Return the stream of one sequence; None where its text is not streamed."""
         return self.stream.of_sequence(number) if self.stream and self.is_streamed else None
 
-    def ends(self, base: GenerationConfig) -> frozenset[int]:
-        """Return the ids of the tokens that end its texts."""
-        return self.parameters.ends(end_tokens(base))
+    def end_tokens(self, generation_config: GenerationConfig) -> frozenset[int]:
+        """Return the ids of the tokens that end a sequence."""
+        return self.parameters.end_tokens(end_tokens(generation_config))
 
     @property
-    def is_followed(self) -> bool:
-        """Whether its tokens are needed as they come: to send them, or to find a stop string."""
+    def is_incremental(self) -> bool:
+        """Whether tokens are needed as they come: to send them, or to find a stop string."""
         return self.is_streamed or bool(self.parameters.stop)
 
     def stop_tracker(
         self,
         decoders: Mapping[bool, IncrementalDecoder],
-        base: GenerationConfig,
+        generation_config: GenerationConfig,
         before: Sequence[int],
     ) -> StopTracker:
-        """Return what follows its texts.
+        """Return the tracker of the sequences.
 
         Args:
             decoders: the decoders of the tokenizer, by whether they show special tokens.
-            base: the checkpoint's generation config.
-            before: the tokens after which they are decoded.
+            generation_config: the checkpoint's.
+            before: the tokens after which new ones are decoded.
         """
         # A special token may begin a tool call.
         shows_special = bool(self.syntax) or not self.parameters.skip_special_tokens
@@ -283,7 +257,7 @@ class Prompt(Window):
             decoders[shows_special],
             before,
             self.parameters.stop,
-            self.ends(base),
+            self.end_tokens(generation_config),
             self.new_tokens,
             self.syntax,
             self.future,
@@ -294,17 +268,17 @@ class Prompt(Window):
         """Return the prompt with its grammar compiled, if it has one.
 
         Raises:
-            RequestError: it cannot be compiled, or this model cannot have grammars.
+            RequestError: the grammar cannot be compiled, or this model does not support grammars.
         """
         return replace(self, compiled=self.grammar.compile()) if self.grammar else self
 
     def may_repeat(self) -> bool:
-        """Return whether its text may be generated again, because no part of it was sent."""
+        """Return whether the text may be generated again, because no part of it was sent."""
         is_done = self.future is not None and self.future.done()
         return not is_done and (self.stream is None or not self.stream.has_begun)
 
-    def pass_on(self, outcome: RowOutcome) -> None:
-        """Pass an outcome to the one who waits for it; nothing where it has one."""
+    def resolve(self, outcome: RowOutcome) -> None:
+        """Set the result of `future`, unless it has one."""
         if self.future:
             with suppress(InvalidStateError):
                 self.future.set_result(outcome)
@@ -312,22 +286,18 @@ class Prompt(Window):
 
 @dataclass(frozen=True)
 class Generator:
-    """Generates texts.
+    """Generates text with `generate`.
 
     Attributes:
-        model: the model.
-        tokenizer: its tokenizer.
-        base: the checkpoint's generation config; the parameters of a prompt take precedence.
+        generation_config: the checkpoint's; the parameters of a prompt take precedence.
         padding: the padding of prompts.
-        meter: counts tokens and forwards.
-        limit: the number of positions of the model, for the rows of its layout.
-        deadline: the time limit of the batch.
+        limit: the number of positions of the model.
         layout: where new tokens stand.
     """
 
     model: Model
     tokenizer: PreTrainedTokenizerBase
-    base: GenerationConfig
+    generation_config: GenerationConfig
     padding: Padding
     meter: Meter
     limit: int | None = None
@@ -341,11 +311,19 @@ class Generator:
         entry for each sequence. The batches with the fewest tokens run first, so that a large
         request delays no small ones.
         """
-        results: dict[int, RowOutcome] = {}
-        for numbers in self.batches(prompts, budget):
-            outcomes = self.generate_batch([prompts[number] for number in numbers])
-            results.update(zip(numbers, outcomes, strict=True))
-        return [results[number] for number in range(len(prompts))]
+        outcomes: dict[int, RowOutcome] = {}
+        compiled: dict[int, Prompt] = {}
+        for number, prompt in enumerate(prompts):
+            prepared = attempt(Prompt.with_compiled_grammar, prompt)
+            if isinstance(prepared, Prompt):
+                compiled[number] = prepared
+            else:
+                outcomes[number] = prepared
+        numbers, ready = list(compiled), list(compiled.values())
+        for batch in self.batches(ready, budget):
+            generated = self.generate_batch([ready[place] for place in batch])
+            outcomes.update(zip([numbers[place] for place in batch], generated, strict=True))
+        return [outcomes[number] for number in range(len(prompts))]
 
     def generate_batch(self, prompts: Sequence[Prompt]) -> list[RowOutcome]:
         """Return what :meth:`generate` does for the prompts of one of :meth:`batches`."""
@@ -354,6 +332,8 @@ class Generator:
 
     def batches(self, prompts: Sequence[Prompt], budget: int) -> list[list[int]]:
         """Return the numbers of the prompts of each batch, the batch with fewest tokens first."""
+        if len(prompts) == 1:
+            return [[0]]
         groups: defaultdict[Hashable, list[int]] = defaultdict(list)
         longest = max((prompt.new_tokens for prompt in prompts), default=0)
         for number, prompt in enumerate(prompts):
@@ -368,14 +348,13 @@ class Generator:
     def _batch_key(self, number: int, prompt: Prompt, longest: int) -> Hashable:
         """Return a key that prompts must share to generate together with unchanged results.
 
-        Sampling by `generate` with a seed is alone, since a batch shares its random numbers, and so
-        is prompt lookup.
-        A setting that reads a prompt, such as the repetition penalty of a decoder, would include
-        padding, so it needs prompts of one length, as does a model that padding changes. Beams
-        compare whole texts, so they must end at one length. Where the longest text would carry a
-        prompt beyond the model's last position, or its last token is a fixed one, it generates only
-        with prompts of the same number of new tokens. Where the model does not mix LoRA adapters,
-        so do prompts of one adapter. The images of prompts have equal shapes.
+        A batch shares the random numbers of `generate`, so a prompt with a seed that `generate`
+        samples is alone, and so is prompt lookup. A setting that reads a prompt, such as the
+        repetition penalty of a decoder, would include padding, so it needs prompts of one length,
+        as does a model that padding changes. Beams compare whole texts, so they must end at one
+        length. Where the longest text would carry a prompt beyond the model's last position, or the
+        last token is forced, prompts must have the same number of new tokens. Where the model does
+        not mix LoRA adapters, prompts must have one adapter. Images must have equal shapes.
         """
         settings = prompt.parameters
         is_seeded = settings.do_sample and settings.seed is not None
@@ -387,83 +366,94 @@ class Generator:
         length = len(prompt) if alike else None
         beams = settings.num_beams > 1
         tight = self.limit is not None and width > self.limit
-        forced = self.base.forced_eos_token_id is not None
+        forced = self.generation_config.forced_eos_token_id is not None
         ending = (
             prompt.new_tokens if beams or tight or forced else None,
             settings.stop if beams else (),
-            prompt.ends(self.base),
+            prompt.end_tokens(self.generation_config),
         )
         adapter = None if self.model.mixes_adapters else settings.adapter_id
         options = tuple(sorted(self._shared_options(prompt).items()))
         return length, ending, adapter, prompt.media_shape, options
 
     def _reads_prompt(self, prompt: Prompt) -> bool:
-        given, neutral = {**self.base.to_dict(), **prompt.for_generate}, self.layout.reads_prompt
+        given = {**self.generation_config.to_dict(), **prompt.for_generate}
+        neutral = self.layout.reads_prompt
         return any(given.get(name) not in (None, value) for name, value in neutral.items())
 
     def _generate_in_time(self, prompts: Sequence[Prompt]) -> Sequence[RowOutcome]:
-        if agree(self.deadline.passed):
+        if self.deadline.passed_together():
             return [DeadlineExceeded() for _ in prompts]
         if prompts[0].parameters.prompt_lookup_num_tokens and not self.model.looks_up_prompts:
-            sentence = "prompt_lookup_num_tokens cannot be done by this model; leave it out."
+            sentence = "prompt_lookup_num_tokens is not supported by this model; leave it out."
             return [Unprocessable(sentence) for _ in prompts]
         return self._generate_batch(prompts)
 
     def _generate_batch(self, prompts: Sequence[Prompt]) -> list[RowOutcome]:
         batch = self.layout.collate(prompts, self.padding)
         width = self.layout.first_column(batch)
-        deadline = DeadlineCriterion(self.deadline)
         settings = [prompt.parameters for prompt in prompts]
-        recorder = recorder_for(settings)
-        matchers = _matchers(prompts)
-        states = BatchRows()
+        matchers, states = _matchers(prompts), BatchRows()
+        deadline = DeadlineCriterion(self.deadline)
         outcomes = _Outcomes(prompts, matchers, deadline, states)
-        on_end = outcomes.pass_on if any(prompt.future for prompt in prompts) else None
+        on_end = outcomes.resolve if any(prompt.future for prompt in prompts) else None
+        records = any(each.returns_logprobs for each in settings)
+        recorder = LogprobRecorder(settings) if records else None
         sequences = self._criterion(prompts, width, recorder, on_end, states, matchers)
-        stopping = StoppingCriteriaList([deadline, sequences])
-        grammars = [GrammarProcessor(matchers, width)] if matchers else []
-        first = first_tokens_for([prompt.first_token for prompt in prompts], width)
-        samplings = [self._sampling(prompt) for prompt in prompts]
-        sampler = [PerPromptSampler(samplings, states)] if any(samplings) else []
-        processors = LogitsProcessorList(
-            [*self._penalties(settings, width), *grammars, *first, *sampler]
-        )
-        adapters = [name for prompt in prompts for name in prompt.adapters]
-        with seeded(settings[0].seed), self.model.with_adapters(adapters):
+        random = seeded(settings[0].seed) if any(s.do_sample for s in settings) else nullcontext()
+        adapters = [each.adapter_id for each in settings for _ in range(each.sequences)]
+        with random, self.model.with_adapters(adapters):
             ids = self.model.generate(
                 batch,
                 self._config(prompts),
-                stopping_criteria=stopping,
-                logits_processor=processors,
-                **recording(recorder),
+                stopping_criteria=StoppingCriteriaList([deadline, sequences]),
+                logits_processor=self._processors(prompts, width, states, matchers),
+                **(run_before_other_processors(recorder) if recorder else {}),
                 **self._assistance(prompts),
             )
         new = ids[:, width:].cpu().numpy()
         self._count(batch, prompts, new)
         copies = len(new) // len(prompts)
-        of_prompts = [new[start : start + copies].tolist() for start in range(0, len(new), copies)]
         return [
             outcomes.outcome(number, tokens, sequences.read(number, tokens))
-            for number, tokens in enumerate(of_prompts)
+            for number in range(len(prompts))
+            for tokens in (new[number * copies : (number + 1) * copies].tolist(),)
         ]
 
-    def _penalties(
-        self, settings: Sequence[GenerationParameters], width: int
-    ) -> list[LogitsProcessor]:
-        banned = [banned_sequences(self.tokenizer, each.bad_words) for each in settings]
-        return penalties_for(settings, width, banned)
+    def _processors(
+        self,
+        prompts: Sequence[Prompt],
+        width: int,
+        states: BatchRows,
+        matchers: Mapping[int, GrammarMatcher],
+    ) -> LogitsProcessorList:
+        """Return the logits processors of the settings that `generate` does not have per prompt."""
+        settings = [prompt.parameters for prompt in prompts]
+        processors = LogitsProcessorList()
+        if any(each.changes_logits for each in settings):
+            banned = [banned_sequences(self.tokenizer, each.bad_words) for each in settings]
+            processors.append(PerRowPenalties(settings, width, banned))
+        if matchers:
+            processors.append(GrammarProcessor(matchers, width))
+        first_tokens = [prompt.first_token for prompt in prompts]
+        if first_tokens.count(None) < len(prompts):
+            processors.append(PerRowFirstToken(first_tokens, width))
+        samplings = [self._sampling(prompt) for prompt in prompts]
+        if any(samplings):
+            processors.append(PerPromptSampler(samplings, states))
+        return processors
 
     def _selects_tokens(self, prompt: Prompt) -> bool:
-        """Return whether the tokens of a prompt are selected here, and not by `generate`.
+        """Return whether a logits processor selects the tokens of a prompt, and not `generate`.
 
-        It selects beams, the tokens that a prompt lookup confirms, and those with a watermark,
-        which it adds after the filters of sampling.
+        `generate` selects beams, the tokens that a prompt lookup confirms, and those with a
+        watermark, which it adds after the filters of sampling.
         """
         settings = prompt.parameters
         others = settings.num_beams > 1 or settings.prompt_lookup_num_tokens
-        return not (others or self.base.watermarking_config)
+        return not (others or self.generation_config.watermarking_config)
 
-    def _shared_options(self, prompt: Prompt) -> dict[str, Any]:
+    def _shared_options(self, prompt: Prompt) -> Mapping[str, Any]:
         """Return the arguments of `generate` that all prompts of a batch have."""
         given = prompt.for_generate
         if not self._selects_tokens(prompt):
@@ -474,11 +464,11 @@ class Generator:
         return {**shared, "do_sample": prompt.parameters.num_return_sequences > 1}
 
     def _sampling(self, prompt: Prompt) -> Sampling | None:
-        """Return how the tokens of a prompt are drawn here; None if they are not."""
+        """Return how a logits processor draws the tokens of a prompt; None if it does not."""
         settings = prompt.parameters
         if not (settings.do_sample and self._selects_tokens(prompt)):
             return None
-        return Sampling.of(self.base, prompt.for_generate, settings.seed)
+        return Sampling.of(self.generation_config, prompt.for_generate, settings.seed)
 
     def _criterion(
         self,
@@ -489,15 +479,15 @@ class Generator:
         states: BatchRows,
         matchers: Mapping[int, GrammarMatcher],
     ) -> SequenceCriterion:
-        decoders = decoders_of(self.tokenizer)
+        decoders, config = decoders_of(self.tokenizer), self.generation_config
         trackers = [
-            prompt.stop_tracker(decoders, self.base, self.layout.tokens_before(prompt))
+            prompt.stop_tracker(decoders, config, self.layout.tokens_before(prompt))
             for prompt in prompts
         ]
         if prompts[0].parameters.num_beams > 1:
             return BeamCriterion(trackers, width)
         if self._lookup(prompts[0]) or self._is_assisted(prompts):
-            return LookupCriterion(trackers, width)
+            return PromptLookupCriterion(trackers, width)
         copies = prompts[0].parameters.num_return_sequences
         streams = [prompt.stream_of(copy) for prompt in prompts for copy in range(copies)]
         return RowCriterion(trackers, width, streams, recorder, on_end, states, matchers)
@@ -509,7 +499,7 @@ class Generator:
             return None
         return count
 
-    def _assistance(self, prompts: Sequence[Prompt]) -> dict[str, Any]:
+    def _assistance(self, prompts: Sequence[Prompt]) -> Mapping[str, Any]:
         """Return the arguments of `generate` for the draft model; none where it is not used."""
         assistant, parameters = self.model.assistant, prompts[0].parameters
         if assistant is None or not self._is_assisted(prompts):
@@ -521,13 +511,13 @@ class Generator:
     def _is_assisted(self, prompts: Sequence[Prompt]) -> bool:
         """Return whether the draft model is used: transformers drafts for one row at a time.
 
-        The tokens of a draft are not certain, so a streamed text has none.
+        The tokens of a draft are not certain, so it is not used for streams.
         """
         assistant, prompt = self.model.assistant, prompts[0]
         if assistant is None or len(prompts) > 1 or prompt.stream is not None or prompt.media:
             return False
         fits = assistant.limit is None or len(prompt) + prompt.new_tokens <= assistant.limit
-        return fits and prompt.parameters.takes_drafts
+        return fits and prompt.parameters.supports_assistant
 
     def _count(self, batch: Batch, prompts: Sequence[Prompt], new: Ids) -> None:
         real = sum(map(len, prompts)) + new.size
@@ -535,8 +525,8 @@ class Generator:
         self.meter.count(forwards=new.shape[1], tokens=real, slots=slots)
 
     def _config(self, prompts: Sequence[Prompt]) -> GenerationConfig:
-        config = copy.deepcopy(self.base)
-        config.eos_token_id = sorted(prompts[0].ends(self.base)) or NO_TOKEN
+        config = copy.deepcopy(self.generation_config)
+        config.eos_token_id = sorted(prompts[0].end_tokens(config)) or NO_TOKEN
         config.update(
             **self._shared_options(prompts[0]),
             max_new_tokens=max(prompt.new_tokens for prompt in prompts),
@@ -551,37 +541,30 @@ class Generator:
 
 @dataclass(frozen=True)
 class _Outcomes:
-    """Makes the outcome of each prompt of a batch from its texts.
-
-    Attributes:
-        prompts: the prompts.
-        matchers: the matcher of each row that has a grammar.
-        deadline: ends the batch.
-        states: the states of the rows.
-    """
+    """Makes the outcome of each prompt of a batch of its sequences."""
 
     prompts: Sequence[Prompt]
     matchers: Mapping[int, GrammarMatcher]
     deadline: DeadlineCriterion
     states: BatchRows
 
-    def pass_on(
+    def resolve(
         self, number: int, tokens: Sequence[list[int]], texts: Sequence[GenerationState]
     ) -> None:
-        """Pass the outcome of a prompt to the one who waits for it."""
-        self.prompts[number].pass_on(self.outcome(number, tokens, texts))
+        """Set the outcome of a prompt, which a request waits for."""
+        self.prompts[number].resolve(self.outcome(number, tokens, texts))
 
     def outcome(
         self, number: int, tokens: Sequence[list[int]], texts: Sequence[GenerationState]
     ) -> RowOutcome:
         """Return the outputs of a prompt whose sequences are finished, or its error.
 
-        Beams are finished together only: one that has ended is not the best one for certain.
+        Beams finish together only: one that has ended need not be the best one.
 
         Args:
             number: the number of the prompt.
             tokens: the new tokens of each of its sequences.
-            texts: their texts.
+            texts: their states.
         """
         first = number * len(tokens)
         if not self.states.failed.isdisjoint(range(first, first + len(tokens))):
@@ -589,16 +572,15 @@ class _Outcomes:
                 "The model computes no finite numbers for a token of this text; send another one,"
                 " or set dtype: float32 in the YAML of the model."
             )
-        if error := self._grammar_error(first, texts):
+        if self.matchers and (error := self._grammar_error(first, texts)):
             return error
         unfinished = any(text.finish_reason is None for text in texts)
         beams = self.prompts[number].parameters.num_beams > 1
         if self.deadline.reached and (unfinished or beams):
             return DeadlineExceeded()
-        lengths = [text.tokens - (text.finish_reason == "eos_token") for text in texts]
         sequences = [
-            np.array(ids[:length], dtype=np.int64)
-            for ids, length in zip(tokens, lengths, strict=True)
+            np.array(ids[: text.tokens - (text.finish_reason == "eos_token")], dtype=np.int64)
+            for ids, text in zip(tokens, texts, strict=True)
         ]
         return {"sequences": sequences, "texts": texts}
 
@@ -610,21 +592,9 @@ class _Outcomes:
         return next(filter(None, errors), None)
 
 
-def with_grammars(
-    generate: Callable[[Sequence[Prompt]], Sequence[RowOutcome]], prompts: Sequence[Prompt]
-) -> list[RowOutcome]:
-    """Return what a function generates for prompts, with their grammars compiled.
-
-    A prompt whose grammar cannot be compiled has its error, and is not passed to the function.
-    """
-    prepared = [attempt(Prompt.with_compiled_grammar, prompt) for prompt in prompts]
-    outcomes = iter(generate([prompt for prompt in prepared if isinstance(prompt, Prompt)]))
-    return [next(outcomes) if isinstance(each, Prompt) else each for each in prepared]
-
-
-def end_tokens(base: GenerationConfig) -> frozenset[int]:
-    """Return the ids of the tokens that end a text."""
-    named = base.eos_token_id
+def end_tokens(generation_config: GenerationConfig) -> frozenset[int]:
+    """Return the ids of the checkpoint's end tokens."""
+    named = generation_config.eos_token_id
     return frozenset([named] if isinstance(named, int) else named or ())
 
 

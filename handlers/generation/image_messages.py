@@ -20,14 +20,14 @@ from handlers.media.files import MediaFiles, RemoteFile
 
 IMAGE_KEYS = ("image", "url", "base64")
 IMAGE_PART = {"type": "image"}
-# Breaks the name of a token, so that it is a text.
-NO_WIDTH = "\u200b"
-# How a template reads the type of a part; another one takes texts as contents.
+# A space of no width, which makes plain text of the name of a token.
+ZERO_WIDTH_SPACE = "\u200b"
+# The code of templates that read the type of a part; other templates read texts as contents.
 READS_PARTS = re.compile(r"""\[['"]type['"]\]|\.type\b|selectattr\(\s*['"]type""")
 
 
 class ImageUrl(TypedDict):
-    """Where an image is: a data URI, or a URL of an allowed host."""
+    """The location of an image: a data URI, or a URL of an allowed host."""
 
     url: str
     detail: NotRequired[str]
@@ -45,7 +45,7 @@ class ContentPart(TypedDict):
 
 
 class ImageMessage(TypedDict):
-    """One turn of a chat, whose content may have images."""
+    """One message of a chat, whose content may have images."""
 
     role: str
     content: str | list[ContentPart]
@@ -57,7 +57,7 @@ class ImageChat:
 
     Attributes:
         messages: the messages, with texts as contents.
-        parts: the parts of each message, of an image its type alone; None for a text.
+        parts: the parts of each message, with only the type of an image; None for a text.
         files: the files of the images.
     """
 
@@ -65,22 +65,16 @@ class ImageChat:
     parts: Sequence[Sequence[Mapping[str, str]] | None]
     files: Sequence[bytes | RemoteFile]
 
-    def spelled(self, tokens: Sequence[str]) -> ImageChat:
-        """Return the chat with a space of no width in what its texts have of some tokens.
-
-        So a text may have the name of a token that stands for a file.
-
-        Args:
-            tokens: the tokens.
-        """
+    def escaped(self, tokens: Sequence[str]) -> ImageChat:
+        """Return the chat with texts in which the names of some tokens are no tokens."""
         messages: list[Any] = [
-            {**each, "content": _spelled(each["content"], tokens)} for each in self.messages
+            {**each, "content": _escaped(each["content"], tokens)} for each in self.messages
         ]
         parts = [
             None
             if of_message is None
             else [
-                part if part is IMAGE_PART else {**part, "text": _spelled(part["text"], tokens)}
+                part if part is IMAGE_PART else {**part, "text": _escaped(part["text"], tokens)}
                 for part in of_message
             ]
             for of_message in self.parts
@@ -88,12 +82,7 @@ class ImageChat:
         return replace(self, messages=messages, parts=parts)
 
     def for_template(self, template: str, image_token: str) -> list[Any]:
-        """Return the messages as a chat template reads them: with parts, or with texts.
-
-        Args:
-            template: the template.
-            image_token: what stands for an image in a text.
-        """
+        """Return the messages with parts or, for a template that needs texts, image tokens."""
         reads_parts = bool(READS_PARTS.search(template))
         pairs = zip(self.messages, self.parts, strict=True)
         return [_turn(message, parts, image_token, reads_parts) for message, parts in pairs]
@@ -122,9 +111,9 @@ def read_chat(given: Sequence[Any], files: MediaFiles, max_characters: int) -> I
     return ImageChat(check_messages(texts, max_characters, len(found)), parts, found)
 
 
-def _spelled(text: str, tokens: Sequence[str]) -> str:
+def _escaped(text: str, tokens: Sequence[str]) -> str:
     for token in tokens:
-        text = text.replace(token, f"{token[0]}{NO_WIDTH}{token[1:]}")
+        text = text.replace(token, f"{token[0]}{ZERO_WIDTH_SPACE}{token[1:]}")
     return text
 
 

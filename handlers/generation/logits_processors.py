@@ -1,9 +1,14 @@
-"""Sampling with settings and random numbers of each prompt, so that different ones share a batch.
+"""How the next token of each row is chosen: penalties, biases, filters, random draws.
 
-`generate` has one temperature, one `top_k` and one source of random numbers for all rows. Here the
-rows of each prompt are filtered and drawn as `generate` does it for that prompt alone. So a prompt
-with the same logits and the same seed has the same text, whatever prompts are beside it.
-Source: `GenerationMixin._get_logits_processor` and `_sample` of transformers.
+`generate` has one temperature, one `top_k` and one source of random numbers for all rows. The
+processors of this module have those of each prompt, so that different prompts share a batch, and a
+prompt with the same logits and the same seed has the same text in every batch. Source:
+`GenerationMixin._get_logits_processor` and `_sample` of transformers.
+
+The order is that of vLLM: transformers' own processors such as the repetition penalty, the
+penalties and biases of this module, then temperature, `top_k`, `top_p` and the other filters of
+sampling. Log probabilities are those of the model itself, before all of that, as vLLM's
+`raw_logprobs`.
 """
 
 from __future__ import annotations
@@ -35,7 +40,8 @@ from handlers.compat.transformers import default_settings, run_before_other_proc
 from handlers.generation.parameters import MAX_TOP_TOKENS, GenerationParameters
 from handlers.process.ranks import broadcast_from_rank0
 
-# OpenAI's value for a token that is out of the question; JSON has no infinity.
+# OpenAI's log probability of an impossible token; JSON has no infinity.
+# https://platform.openai.com/docs/api-reference/completions
 MIN_LOGPROB = -9999.0
 
 
@@ -98,15 +104,11 @@ class Sampling:
     seed: int | None = None
 
     @classmethod
-    def of(cls, base: GenerationConfig, given: Mapping[str, Any], seed: int | None) -> Sampling:
-        """Return the sampling of a prompt.
-
-        Args:
-            base: the checkpoint's generation config.
-            given: the arguments of `generate` for the prompt, which take precedence.
-            seed: the seed of the prompt.
-        """
-        known = (default_settings(base), base.to_dict(), given)
+    def of(
+        cls, generation_config: GenerationConfig, given: Mapping[str, Any], seed: int | None
+    ) -> Sampling:
+        """Return the sampling of a prompt; its arguments of `generate` take precedence."""
+        known = (default_settings(generation_config), generation_config.to_dict(), given)
         values = {
             name: value for each in known for name, value in each.items() if value is not None
         }
@@ -126,12 +128,7 @@ class Sampling:
 
 @dataclass
 class BatchRows:
-    """The states of the rows of a batch that `generate` computes.
-
-    Attributes:
-        ended: the rows that need no further token.
-        failed: the rows whose logits are not finite.
-    """
+    """The rows of a batch that need no further token, and those whose logits are not finite."""
 
     ended: set[int] = field(default_factory=set)
     failed: set[int] = field(default_factory=set)
@@ -144,8 +141,8 @@ class PerPromptSampler(LogitsProcessor):
     prompts that have ended.
 
     Args:
-        samplings: the sampling of each prompt, which has as many rows as the others; None for the
-            most likely token.
+        samplings: the sampling of each prompt; None for the most likely token. Each prompt has the
+            same number of rows.
         states: the states of the rows.
     """
 
@@ -178,19 +175,14 @@ class PerPromptSampler(LogitsProcessor):
 
 @dataclass
 class _Group:
-    """Prompts that are drawn together.
-
-    Attributes:
-        sampling: their sampling.
-        numbers: their numbers.
-    """
+    """The numbers of prompts that are drawn together."""
 
     sampling: Sampling
     numbers: list[int] = field(default_factory=list)
     _prepared: tuple[torch.Generator, LogitsProcessorList] | None = None
 
     def rows(self, copies: int) -> list[int]:
-        """Return the rows of the prompts, each of which has a number of them."""
+        """Return the rows of the prompts."""
         return [number * copies + copy for number in self.numbers for copy in range(copies)]
 
     def draw(
@@ -222,12 +214,11 @@ class PerRowPenalties(LogitsProcessor):
     """Subtracts the penalties of tokens that were generated before, adds `logit_bias`, and excludes
     the tokens that a prompt does not allow.
 
-    A row has the settings of its prompt, so prompts with different ones share a batch. With beams
-    the scores are log probabilities, which are not normalized again.
+    With beams the scores are log probabilities, which are not normalized again.
 
     Args:
-        settings: the parameters of each prompt, which has as many rows as the others.
-        width: the length of the padded prompts, whose tokens do not count.
+        settings: the parameters of each prompt.
+        width: the length of the padded prompts, whose tokens have no penalty.
         banned: the sequences of tokens that are not generated after each prompt.
     """
 
@@ -235,23 +226,23 @@ class PerRowPenalties(LogitsProcessor):
         self,
         settings: Sequence[GenerationParameters],
         width: int,
-        banned: Sequence[Sequence[Sequence[int]]] = (),
+        banned: Sequence[Sequence[Sequence[int]]],
     ) -> None:
         self._settings, self._width = settings, width
         self._biases = [_tensors(each.logit_bias or {}) for each in settings]
-        self._banned = banned or [()] * len(settings)
+        self._banned = banned
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Return the scores of the next token of each row. Shape: (rows, vocabulary)."""
         scores, copies = scores.clone(), len(scores) // len(self._settings)
         for number, settings in enumerate(self._settings):
             rows = slice(number * copies, (number + 1) * copies)
-            if settings.penalizes:
+            if settings.frequency_penalty or settings.presence_penalty:
                 scores[rows] -= _penalties(input_ids[rows, self._width :], scores[rows], settings)
             ids, values = self._biases[number]
             if len(ids):
                 scores[rows, ids] += values.to(scores)
-            if settings.excludes_tokens:
+            if settings.allowed_token_ids is not None or settings.bad_words:
                 for row in range(rows.start, rows.stop):
                     generated = input_ids[row, self._width :].tolist()
                     self._exclude(scores[row], number, generated)
@@ -288,11 +279,9 @@ def _penalties(
 
 
 class PerRowFirstToken(LogitsProcessor):
-    """Has the text of each prompt begin with a token of its own.
+    """Sets the first new token of each prompt; None for any.
 
-    Args:
-        tokens: the token of each prompt, which has as many rows as the others; None for any.
-        width: the number of tokens before a text.
+    The width is the number of tokens before the new ones.
     """
 
     def __init__(self, tokens: Sequence[int | None], width: int) -> None:
@@ -313,11 +302,9 @@ class PerRowFirstToken(LogitsProcessor):
 
 @dataclass(frozen=True)
 class TokenScores:
-    """The log probability of a generated token, and of the most likely ones in its place.
+    """The natural logarithm of the probability of a generated token, and those of `top` tokens.
 
-    Attributes:
-        logprob: the natural logarithm of the probability.
-        top: ids and log probabilities, the most likely first.
+    `top` has the ids and log probabilities of the most likely tokens, the most likely first.
     """
 
     logprob: float
@@ -325,11 +312,7 @@ class TokenScores:
 
 
 class LogprobRecorder(LogitsProcessor):
-    """Keeps the log probabilities of the next token, until it is chosen.
-
-    Args:
-        settings: the parameters of each prompt, which has as many rows as the others.
-    """
+    """Keeps the log probabilities of the next token, until it is chosen."""
 
     def __init__(self, settings: Sequence[GenerationParameters]) -> None:
         self._settings = settings
@@ -340,7 +323,7 @@ class LogprobRecorder(LogitsProcessor):
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Return the scores as they are."""
         copies = len(scores) // len(self._settings)
-        rows = [row for row in range(len(scores)) if self._settings[row // copies].records_tokens]
+        rows = [row for row in range(len(scores)) if self._settings[row // copies].returns_logprobs]
         logprobs = scores[rows].float().log_softmax(dim=-1)
         self._logprobs = logprobs.nan_to_num(nan=MIN_LOGPROB).clamp_(min=MIN_LOGPROB)
         self._place = {row: place for place, row in enumerate(rows)}
@@ -381,39 +364,6 @@ def banned_sequences(
         return []
     ids = tokenizer(forms, add_special_tokens=False)["input_ids"]
     return list(dict.fromkeys(tuple(each) for each in ids if each))
-
-
-def penalties_for(
-    settings: Sequence[GenerationParameters],
-    width: int,
-    banned: Sequence[Sequence[Sequence[int]]] = (),
-) -> list[LogitsProcessor]:
-    """Return the processor of the penalties and biases of prompts; none if there are none.
-
-    Args:
-        settings: the parameters of each prompt.
-        width: the length of the padded prompts.
-        banned: the sequences of tokens that are not generated after each prompt.
-    """
-    if not any(each.penalizes or each.logit_bias or each.excludes_tokens for each in settings):
-        return []
-    return [PerRowPenalties(settings, width, banned)]
-
-
-def first_tokens_for(tokens: Sequence[int | None], width: int) -> list[LogitsProcessor]:
-    """Return the processor of the tokens that texts begin with; none if they are free.
-
-    Args:
-        tokens: the token of each prompt; None for any.
-        width: the number of tokens before a text.
-    """
-    return [PerRowFirstToken(tokens, width)] if any(each is not None for each in tokens) else []
-
-
-def recorder_for(settings: Sequence[GenerationParameters]) -> LogprobRecorder | None:
-    """Return the recorder for prompts, None where none of them asks for log probabilities."""
-    records = any(each.records_tokens for each in settings)
-    return LogprobRecorder(settings) if records else None
 
 
 def recording(recorder: LogitsProcessor | None) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
@@ -21,18 +21,19 @@ from handlers.generation.parameter_spec import (
     Beams,
     ParameterSpec,
     by_generate,
-    by_kit,
-    specs_of,
+    by_processor,
+    names_applied_by,
+    token_id_parameters,
 )
 from handlers.types.parameters import ANY, Parameters, PipelineNames
 from handlers.types.structured_output import GrammarSpec, NamedTool, Tool, ToolChoice, Tools
 
 Probability = Annotated[float, Field(gt=0, le=1)]
 Few = Annotated[int, Field(ge=1, le=32)]
-# Engines take numbers of 32 bits.
+# Back ends take numbers of 32 bits.
 Positive = Annotated[int, Field(gt=0, lt=2**31)]
 NotNegative = Annotated[int, Field(ge=0, lt=2**31)]
-# OpenAI takes 4. All of them are searched for after each token.
+# OpenAI takes 4. Each of them is searched for after each token.
 MAX_STOPS = 16
 MAX_STOP_CHARACTERS = 256
 StopText = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
@@ -44,7 +45,7 @@ MAX_TOP_TOKENS = 20
 MAX_ID_DIGITS = 9
 # Each of them is computed with the others in one forward.
 MAX_LOOKUP = 64
-# Each of them is searched for in the tokens of the text, too.
+# Each of them is searched for in the generated tokens.
 MAX_BAD_WORDS = 64
 MAX_TEMPLATE_ARGUMENTS = 64
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -76,35 +77,34 @@ TopTokens = Annotated[int, Field(ge=0, le=MAX_TOP_TOKENS)]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 
 
-def _tuple_of(most: int, least: int = 0, *, alone: bool = False) -> Callable[[Any], Any]:
-    """Return a function from a list to a tuple of so many items.
+def _tuple_of(most: int, least: int = 0, *, wraps: bool = False) -> Callable[[Any], Any]:
+    """Return a function that makes a tuple of a list, whose length it checks.
 
     Args:
         most: the maximum number of items.
         least: the minimum number of items.
-        alone: whether an item may stand alone, without a list.
+        wraps: whether a single value becomes a tuple of one item.
     """
 
     def read(value: Any) -> Any:
         if not isinstance(value, list | tuple):
-            return (value,) if alone else value
-        items = value
-        if not least <= len(items) <= most:
-            bound = f"at most {most:,}" if len(items) > most else f"at least {least}"
-            raise ValueError(f"has {len(items):,} items; send {bound}")
-        return tuple(items)
+            return (value,) if wraps else value
+        if not least <= len(value) <= most:
+            bound = f"at most {most:,}" if len(value) > most else f"at least {least}"
+            raise ValueError(f"has {len(value):,} items; send {bound}")
+        return tuple(value)
 
     return read
 
 
 Stops = Annotated[
     tuple[StopText, ...],
-    BeforeValidator(_tuple_of(MAX_STOPS, alone=True), json_schema_input_type=StopTexts),
+    BeforeValidator(_tuple_of(MAX_STOPS, wraps=True), json_schema_input_type=StopTexts),
 ]
 StopTokens = Annotated[
     tuple[TokenId, ...],
     BeforeValidator(
-        _tuple_of(MAX_STOP_TOKENS, alone=True), json_schema_input_type=TokenId | list[TokenId]
+        _tuple_of(MAX_STOP_TOKENS, wraps=True), json_schema_input_type=TokenId | list[TokenId]
     ),
 ]
 AllowedTokens = Annotated[
@@ -121,12 +121,12 @@ def check_best_of(best_of: int | None, texts: int, name: str) -> None:
     """Check that all generated texts are returned.
 
     Args:
-        best_of: the number of texts to generate; None for those that are returned.
+        best_of: the number of texts to generate.
         texts: the number of texts to return.
-        name: the name of that number, for the error.
+        name: the parameter of that number.
 
     Raises:
-        Unprocessable: some would not be returned.
+        Unprocessable: `best_of` is larger.
     """
     if best_of and best_of > texts:
         raise Unprocessable(
@@ -135,7 +135,7 @@ def check_best_of(best_of: int | None, texts: int, name: str) -> None:
         )
 
 
-# The first are sent by all clients of text-generation-inference, the others are a pipeline's.
+# Clients of text-generation-inference send the first ones, and the others are a pipeline's.
 NAMES = PipelineNames(
     ignored={
         "decoder_input_details": [False],
@@ -213,17 +213,17 @@ class SamplingParameters(Parameters):
     """Penalty for tokens that occurred before; 1 is none."""
     frequency_penalty: Annotated[
         Penalty | None,
-        by_kit(0.0, openai=SAME, tgi=True, genai=Beams.WITHOUT, vllm=SAME),
+        by_processor(0.0, openai=SAME, tgi=True, genai=Beams.WITHOUT, vllm=SAME),
     ] = None
     """Is subtracted from the logit of a token for each time that it was generated."""
     presence_penalty: Annotated[
         Penalty | None,
-        by_kit(0.0, openai=SAME, genai=Beams.WITHOUT, vllm=SAME),
+        by_processor(0.0, openai=SAME, genai=Beams.WITHOUT, vllm=SAME),
     ] = None
     """Is subtracted from the logit of a token that was generated."""
     logit_bias: Annotated[
         LogitBias | None,
-        by_kit({}, has_token_ids=True, openai=SAME, vllm=SAME),
+        by_processor({}, has_token_ids=True, openai=SAME, vllm=SAME),
     ] = None
     """Adds -100 to 100 to the logits of tokens, by their ids; at most 1,024."""
     no_repeat_ngram_size: Annotated[
@@ -252,11 +252,11 @@ class SamplingParameters(Parameters):
     """Goes on after the end tokens of the checkpoint."""
     allowed_token_ids: Annotated[
         AllowedTokens | None,
-        by_kit(has_token_ids=True, openai=SAME, vllm=SAME),
+        by_processor(has_token_ids=True, openai=SAME, vllm=SAME),
     ] = None
     """Ids of the only tokens that may be chosen; at most 1,024. Without an end token among them,
     the text has all of `max_new_tokens`."""
-    bad_words: Annotated[BadWords, by_kit((), openai=SAME)] = ()
+    bad_words: Annotated[BadWords, by_processor((), openai=SAME)] = ()
     """Texts that are not written, by their tokens; at most 64."""
     skip_special_tokens: Annotated[bool, ParameterSpec(openai=SAME)] = True
     """Leaves special tokens out of the text."""
@@ -267,7 +267,7 @@ class SamplingParameters(Parameters):
     logprobs: bool | None = None
     """Adds `details` with `tokens`: the tokens of the text and their log probabilities. By default
     where `details` is true, without beams and prompt lookup."""
-    top_n_tokens: Annotated[TopTokens, by_kit(0, tgi=True, vllm=INDIRECT)] = Field(
+    top_n_tokens: Annotated[TopTokens, by_processor(0, tgi=True, vllm=INDIRECT)] = Field(
         default=0, validation_alias=AliasChoices("top_n_tokens", "top_logprobs")
     )
     """Adds `top_tokens` beside `tokens`: the most likely ones in each place. Alias:
@@ -283,24 +283,30 @@ class SamplingParameters(Parameters):
             )
         return self
 
-    def check_logprobs(self) -> None:
-        """Check that log probabilities are not requested where they are not computed.
+    def check(self, max_sequences: int, vocabulary: int) -> None:
+        """Check that a model supports these parameters together.
+
+        Args:
+            max_sequences: the limit of the sequences of a request, from the YAML.
+            vocabulary: the number of tokens that the model chooses from.
 
         Raises:
-            Unprocessable: they are.
+            RequestError: it does not.
         """
-        if (self.logprobs or self.top_n_tokens) and self.num_beams > 1:
-            name = "logprobs" if self.logprobs else "top_n_tokens"
+        self._check_sequences(max_sequences)
+        if (name := self._requested_logprobs) and self.num_beams > 1:
             raise Unprocessable(
-                f"{name} cannot be done with num_beams {self.num_beams}; leave one of them out."
+                f"{name} is not supported with num_beams {self.num_beams}; leave one of them out."
             )
+        for name in token_id_parameters(type(self)):
+            unknown = [token for token in getattr(self, name) or () if token >= vocabulary]
+            if unknown:
+                raise BadRequest(
+                    f"parameters: {name} has the token {unknown[0]}, and this model's go from 0 to"
+                    f" {vocabulary - 1:,}; send ids of this model's tokenizer."
+                )
 
-    def check_sequences(self, max_sequences: int) -> None:
-        """Check that as many texts can be returned, and that not too many are computed.
-
-        Raises:
-            RequestError: they cannot, or there are more than a number.
-        """
+    def _check_sequences(self, max_sequences: int) -> None:
         beams, sequences = self.num_beams, self.num_return_sequences
         check_best_of(self.best_of, sequences, "num_return_sequences")
         if sequences > beams and (beams > 1 or not self.do_sample):
@@ -315,37 +321,15 @@ class SamplingParameters(Parameters):
                 f" {max_sequences}; ask for fewer."
             )
 
-    def check_token_ids(self, vocabulary: int) -> None:
-        """Check that all tokens that parameters name are in the vocabulary.
+    @property
+    def _requested_logprobs(self) -> str | None:
+        """The name of the parameter that asks for log probabilities; None without one."""
+        return "logprobs" if self.logprobs else "top_n_tokens" if self.top_n_tokens else None
 
-        Raises:
-            BadRequest: with the first that is not.
-        """
-        for name, token in self._token_ids():
-            if token >= vocabulary:
-                raise BadRequest(
-                    f"parameters: {name} has the token {token}, and this model's go from 0 to"
-                    f" {vocabulary - 1:,}; send ids of this model's tokenizer."
-                )
-
-    def _token_ids(self) -> Iterator[tuple[str, int]]:
-        for name, spec in specs_of(type(self)).items():
-            for token in (getattr(self, name) or ()) if spec.has_token_ids else ():
-                yield name, token
-
-    def ends(self, own: frozenset[int]) -> frozenset[int]:
-        """Return the ids of the tokens that end the text.
-
-        Args:
-            own: the end tokens of the checkpoint.
-        """
+    def end_tokens(self, own: frozenset[int]) -> frozenset[int]:
+        """Return the ids of the tokens that end the text, given the checkpoint's own."""
         of_model = own if self.eos_token_id is None else frozenset(self.eos_token_id)
         return (frozenset() if self.ignore_eos else of_model).union(self.stop_token_ids)
-
-    @property
-    def excludes_tokens(self) -> bool:
-        """Whether some tokens may not be chosen."""
-        return self.allowed_token_ids is not None or bool(self.bad_words)
 
     @property
     def sequences(self) -> int:
@@ -353,7 +337,7 @@ class SamplingParameters(Parameters):
         return max(self.num_beams, self.num_return_sequences)
 
     @property
-    def records_tokens(self) -> bool:
+    def returns_logprobs(self) -> bool:
         """Whether each token is returned with its log probability."""
         return self.details and self.num_beams == 1 if self.logprobs is None else self.logprobs
 
@@ -363,23 +347,20 @@ class SamplingParameters(Parameters):
         return GenerationParameters(**self.model_dump(include=set(SamplingParameters.model_fields)))
 
     @property
-    def penalizes(self) -> bool:
-        """Whether tokens that were generated have other logits than before."""
-        return bool(self.frequency_penalty or self.presence_penalty)
+    def changes_logits(self) -> bool:
+        """Whether a parameter of the package's own logits processors has an effect."""
+        penalizes = self.frequency_penalty or self.presence_penalty or self.logit_bias
+        return bool(penalizes or self.allowed_token_ids is not None or self.bad_words)
 
     @property
     def for_generate(self) -> dict[str, Any]:
         """The arguments of `generate`."""
-        return self._done_by("generate")
+        return self.model_dump(include=names_applied_by(type(self), "generate"), exclude_none=True)
 
     @property
-    def for_kit(self) -> dict[str, Any]:
-        """What `generate` has not, and the kit does where it chooses tokens."""
-        return self._done_by("kit")
-
-    def _done_by(self, chooser: str) -> dict[str, Any]:
-        specs = specs_of(type(self)).items()
-        names = {name for name, spec in specs if spec.transformers == chooser}
+    def for_processors(self) -> dict[str, Any]:
+        """The parameters that `generate` does not have, and logits processors apply."""
+        names = names_applied_by(type(self), "logits_processor")
         return self.model_dump(include=names, exclude_none=True)
 
 
@@ -441,72 +422,54 @@ class GenerationParameters(SamplingParameters):
     adapter_id: Annotated[str | None, ParameterSpec(tgi=True)] = None
     """The LoRA adapter that writes the text, by its name in the YAML's `adapters`."""
 
-    def check_logprobs(self) -> None:
-        super().check_logprobs()
-        if (self.logprobs or self.top_n_tokens) and self.prompt_lookup_num_tokens:
-            name = "logprobs" if self.logprobs else "top_n_tokens"
-            raise Unprocessable(
-                f"{name} cannot be done with prompt_lookup_num_tokens; leave one of them out."
-            )
-
-    def check_lookup(self) -> None:
-        """Check that `prompt_lookup_num_tokens` is not requested with what it cannot follow.
-
-        Raises:
-            Unprocessable: it is.
-        """
-        if self.prompt_lookup_num_tokens and (self.grammar or self.tools):
-            raise Unprocessable(
-                "prompt_lookup_num_tokens cannot be done with a grammar or tools"
-                "; leave one of them out."
-            )
-        if self.prompt_lookup_num_tokens and self.sequences > 1:
-            name = "num_beams" if self.num_beams > 1 else "num_return_sequences"
-            raise Unprocessable(
-                f"prompt_lookup_num_tokens cannot be done with {name} {self.sequences}"
-                "; leave one of them out."
-            )
-
-    def check_ends(self) -> None:
-        """Check that a text with a grammar ends where that does.
-
-        Raises:
-            Unprocessable: it would not.
-        """
-        name = "ignore_eos" if self.ignore_eos else "eos_token_id"
-        if self.ignore_eos or self.eos_token_id is not None:
-            raise Unprocessable(
-                f"{name} cannot be done with response_format, grammar or tools; leave one of them"
-                " out."
-            )
-
-    def check_assistance(self) -> None:
-        """Check that there are no settings of drafts, for a model without `assistant_model`.
-
-        Raises:
-            Unprocessable: there is one.
-        """
-        for name in ("num_assistant_tokens", "assistant_confidence_threshold"):
-            if getattr(self, name) is not None:
+    def check(self, max_sequences: int, vocabulary: int) -> None:
+        super().check(max_sequences, vocabulary)
+        if not self.prompt_lookup_num_tokens:
+            return
+        sequences = "num_beams" if self.num_beams > 1 else "num_return_sequences"
+        obstacles = {
+            self._requested_logprobs: self._requested_logprobs,
+            "a grammar or tools": self.grammar or self.tools,
+            f"{sequences} {self.sequences}": self.sequences > 1,
+        }
+        for name, is_set in obstacles.items():
+            if is_set:
                 raise Unprocessable(
-                    f"{name} cannot be done by this model, which has no assistant_model"
-                    "; leave it out."
+                    f"prompt_lookup_num_tokens is not supported with {name}; leave one of them out."
                 )
 
-    def check_adapter(self, adapters: Collection[str]) -> None:
-        """Check that `adapter_id` names one of the model's adapters.
+    def check_model(self, adapters: Collection[str], *, has_assistant: bool) -> None:
+        """Check that a model has the adapter and the draft model that the parameters are about.
 
         Raises:
             Unprocessable: it does not.
         """
-        if self.adapter_id is None or self.adapter_id in adapters:
-            return
-        known = enumerate_names(adapters)
-        raise Unprocessable(
-            f"adapter_id is {quote(self.adapter_id)}, and "
-            + (f"this model's adapters are {known}" if adapters else "this model has no adapters")
-            + "; leave it out for the model itself."
-        )
+        for name in ("num_assistant_tokens", "assistant_confidence_threshold"):
+            if getattr(self, name) is not None and not has_assistant:
+                raise Unprocessable(
+                    f"{name} is not supported by this model, which has no assistant_model"
+                    "; leave it out."
+                )
+        if self.adapter_id is not None and self.adapter_id not in adapters:
+            known = f"this model's adapters are {enumerate_names(adapters)}"
+            raise Unprocessable(
+                f"adapter_id is {quote(self.adapter_id)}, and "
+                + (known if adapters else "this model has no adapters")
+                + "; leave it out for the model itself."
+            )
+
+    def check_ends(self) -> None:
+        """Check that a text with a grammar ends where the grammar does.
+
+        Raises:
+            Unprocessable: it would not.
+        """
+        if self.ignore_eos or self.eos_token_id is not None:
+            name = "ignore_eos" if self.ignore_eos else "eos_token_id"
+            raise Unprocessable(
+                f"{name} is not supported with response_format, grammar or tools; leave one of them"
+                " out."
+            )
 
     @model_validator(mode="after")
     def _check_tool_names(self) -> Self:
@@ -542,19 +505,19 @@ class GenerationParameters(SamplingParameters):
         return total - length
 
     @property
-    def records_tokens(self) -> bool:
-        recorded = super().records_tokens
+    def returns_logprobs(self) -> bool:
+        recorded = super().returns_logprobs
         return recorded and not (self.logprobs is None and self.prompt_lookup_num_tokens)
 
     @property
-    def takes_drafts(self) -> bool:
+    def supports_assistant(self) -> bool:
         """Whether a draft model may propose the tokens of the text: a single greedy one."""
-        plain = not (self.do_sample or self.records_tokens or self.grammar or self.tools)
+        plain = not (self.do_sample or self.returns_logprobs or self.grammar or self.tools)
         return plain and self.sequences == 1 and not self.prompt_lookup_num_tokens
 
     @property
     def template_options(self) -> TemplateOptions:
-        """What the chat template gets beside the messages and the tools."""
+        """The arguments of the chat template other than the messages and the tools."""
         begins, continues = self.add_generation_prompt, self.continue_final_message
         required: dict[str, Any] = {}
         if self.documents:

@@ -1,7 +1,7 @@
 """Where generated texts end: end tokens, stop strings, the maximum of new tokens, and a deadline.
 
-Each sequence is followed by itself, so that its tokens, its text and its finish reason do not
-depend on the other sequences of its batch.
+Each sequence has its own state, so that its tokens, its text and its finish reason do not depend on
+the other sequences of the batch.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Any, Literal
 import torch
 from transformers import StoppingCriteria
 
-from handlers.generation.decoding import IncrementalDecoder, Tail
+from handlers.generation.decoding import DecoderState, IncrementalDecoder
 from handlers.generation.grammar import GrammarMatcher
 from handlers.generation.logits_processors import BatchRows, LogprobRecorder, TokenScores
 from handlers.generation.tool_calls import ToolSyntax
 from handlers.process.deadline import Deadline
-from handlers.process.ranks import agree, world_size
+from handlers.process.ranks import world_size
 from handlers.types.request import GeneratedToken, TextStream
 
 FinishReason = Literal["length", "eos_token", "stop_sequence"]
-# Under torchrun asking for the time is a message to every process, and steps are short.
+# Under torchrun, rank 0 sends its time to every process, and steps are short.
 STEPS_PER_BROADCAST = 8
 
 
@@ -40,36 +40,36 @@ class TokenRecord:
 
 @dataclass(frozen=True)
 class GenerationState:
-    """The text of one sequence, as far as it is generated.
+    """The generated part of one sequence.
 
     Attributes:
-        text: the text that further tokens cannot change; of a finished sequence all of it, without
-            its stop string.
+        text: the text that further tokens cannot change. The text of a finished sequence is
+            complete, without its stop string.
         tokens: the number of new tokens, up to the one that ended the sequence.
-        finish_reason: what ended it; None while it goes on.
-        tail: the last tokens, for decoding the next.
+        finish_reason: what ended the sequence; None before its end.
+        decoding: the state of the decoder.
         records: the tokens of the text with their log probabilities, where they are recorded.
-        hidden: the places in the text of the special tokens that it leaves out, and their names,
-            where a stop string has such a name.
+        hidden: the positions and names of the special tokens that the text omits, where a stop
+            string has such a name.
     """
 
     text: str
     tokens: int
     finish_reason: FinishReason | None
-    tail: Tail = field(repr=False)
+    decoding: DecoderState = field(repr=False)
     records: tuple[TokenRecord, ...] = field(default=(), repr=False)
     hidden: tuple[tuple[int, str], ...] = field(default=(), repr=False)
 
     def recorded_end(self, count: int) -> int:
-        """Return how many characters the first recorded tokens have together."""
+        """Return the number of characters of the first recorded tokens together."""
         return self.records[count].start if count < len(self.records) else len(self.text)
 
     def recorded_tokens(self, first: int = 0, length: int | None = None) -> list[GeneratedToken]:
         """Return the recorded tokens, whose texts together are the text.
 
         Args:
-            first: how many of them are left out.
-            length: how many characters of the text the last one may reach; None for all.
+            first: the number of tokens to omit.
+            length: the characters of the text at which the last token ends; None for all.
         """
         records = self.records[first:]
         ends = [*(record.start for record in records[1:]), len(self.text)]
@@ -80,30 +80,30 @@ class GenerationState:
         ]
 
 
-# Takes the number of a prompt, and the new tokens and the text of each of its sequences.
+# Takes the number of a prompt, and the new tokens and the state of each of its sequences.
 OnEnd = Callable[[int, Sequence[list[int]], Sequence[GenerationState]], None]
 
 
 @dataclass(frozen=True)
 class StopTracker:
-    """Follows the sequences after one prompt; a state is a :class:`GenerationState`.
+    """Finds the end of the sequences after one prompt, token by token.
 
     Attributes:
         decoder: decodes the tokens.
-        prompt: the tokens of the prompt.
-        stops: the stop strings.
-        ends: ids of the tokens that end a text.
+        prompt: the tokens before the new ones.
+        stop_strings: the texts before which a sequence ends.
+        end_tokens: ids of the tokens that end a sequence.
         max_new_tokens: the maximum number of new tokens.
-        syntax: the syntax of tool calls, which are not streamed; None where there are none.
-        future: the outcome that a request waits for; None where the batch returns it. Where it is
-            cancelled, the text goes on no further.
-        result: makes the result of the task of a finished text, for its stream.
+        syntax: the syntax of tool calls, which are not streamed; None without tools.
+        future: the outcome that a request waits for; None where the batch returns it. Its
+            cancellation ends the sequences.
+        result: makes the task's result of a finished sequence, for its stream.
     """
 
     decoder: IncrementalDecoder
     prompt: Sequence[int]
-    stops: tuple[str, ...]
-    ends: frozenset[int]
+    stop_strings: tuple[str, ...]
+    end_tokens: frozenset[int]
     max_new_tokens: int
     syntax: ToolSyntax | None = None
     future: Future[Any] | None = None
@@ -111,7 +111,7 @@ class StopTracker:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether nobody waits for the text any more."""
+        """Whether no request waits for the outcome any more."""
         return self.future is not None and self.future.cancelled()
 
     def start(self) -> GenerationState:
@@ -123,32 +123,32 @@ class StopTracker:
     ) -> GenerationState:
         """Return the state after one more token, which a finished sequence ignores.
 
-        With its scores the token is recorded, unless it ends the text or follows a stop string.
+        A token with scores is recorded, unless it ends the text or follows a stop string.
         """
         if state.finish_reason:
             return state
         state = replace(state, tokens=state.tokens + 1)
-        if token in self.ends:
+        if token in self.end_tokens:
             return self._finish(state, "eos_token")
         if scores:
             state = replace(state, records=(*state.records, self._record(state, token, scores)))
-        tail, new = self.decoder.add(state.tail, token)
-        state = self._append(replace(state, tail=tail), new)
+        decoding, new = self.decoder.add(state.decoding, token)
+        state = self._append(replace(state, decoding=decoding), new)
         if token in self._hidden_names and not state.finish_reason:
             state = self._append_hidden(state, self._hidden_names[token])
         is_full = state.tokens == self.max_new_tokens
         return self._finish(state, "length") if is_full else state
 
     def read(self, tokens: Sequence[int]) -> GenerationState:
-        """Return the state after all tokens of a sequence; those after its end are ignored."""
+        """Return the state after all tokens of a sequence; tokens after its end are ignored."""
         state = self.start()
-        if self.stops:
+        if self.stop_strings:
             for token in tokens:
                 state = self.add(state, token)
             return state
         tokens = tokens[: self.max_new_tokens]
-        end = next((place for place, token in enumerate(tokens) if token in self.ends), None)
-        text = self.decoder.decode(state.tail, tokens[:end])
+        end = next((place for place, token in enumerate(tokens) if token in self.end_tokens), None)
+        text = self.decoder.decode(state.decoding, tokens[:end])
         if end is not None:
             return replace(state, text=text, tokens=end + 1, finish_reason="eos_token")
         is_full = len(tokens) == self.max_new_tokens
@@ -156,19 +156,19 @@ class StopTracker:
         return replace(state, text=text, tokens=len(tokens), finish_reason=reason)
 
     def certain_text(self, state: GenerationState) -> str:
-        """Return the text of a state without an end that may become a stop string or a call."""
+        """Return the text without a last part that may become a stop string or a tool call."""
         text = self.syntax.content(state.text) if self.syntax else state.text
         if state.finish_reason or text != state.text:
             return text
-        marks = (*self.stops, self.syntax.opening) if self.syntax else self.stops
+        marks = (*self.stop_strings, self.syntax.opening) if self.syntax else self.stop_strings
         held = max((_overlap(text, mark) for mark in marks), default=0)
-        return text[: min(len(text) - held, self._named_start(state))]
+        return text[: min(len(text) - held, self._special_stop_start(state))]
 
     def emit(self, state: GenerationState, stream: TextStream) -> None:
-        """Send what is certain of a text; of one whose tokens are recorded, whole tokens.
+        """Send the certain part of a text; only whole tokens, if tokens are recorded.
 
-        The last of them is left for the end of the response, which belongs to a token in
-        text-generation-inference's events.
+        The last token comes with the end of the response, which is part of a token's event in the
+        protocol of text-generation-inference.
         """
         certain = self.certain_text(state)
         tokens = state.recorded_tokens(stream.emitted_tokens, len(certain))
@@ -183,59 +183,59 @@ class StopTracker:
             stream.end(self.result(state))
 
     def _append(self, state: GenerationState, new: str) -> GenerationState:
-        """Return a state with new text, finished where that completes a stop string."""
+        """Return a state with new text, finished if the text completes a stop string."""
         if not new:
             return state
         text = state.text + new
-        place = find_stop(text, self.stops, len(state.text))
+        place = find_stop(text, self.stop_strings, len(state.text))
         longer = replace(state, text=text)
-        named = self._named_stop(longer, len(new)) if state.hidden else None
+        named = self._find_special_stop(longer, len(new)) if state.hidden else None
         places = [each for each in (place, named) if each is not None]
         return _cut(longer, min(places)) if places else longer
 
     def _append_hidden(self, state: GenerationState, name: str) -> GenerationState:
-        """Return a state with a token that the text leaves out, finished as with new text."""
+        """Return a state with a special token that the text omits, finished as by new text."""
         hidden = (*state.hidden, (len(state.text), name))
-        state = replace(state, hidden=hidden[-self._longest_named :])
-        place = self._named_stop(state, 0)
+        state = replace(state, hidden=hidden[-self._longest_special_stop :])
+        place = self._find_special_stop(state, 0)
         return state if place is None else _cut(state, place)
 
-    def _named_stop(self, state: GenerationState, new: int) -> int | None:
-        """Return the place of the first stop string that has a token which the text leaves out.
+    def _find_special_stop(self, state: GenerationState, new: int) -> int | None:
+        """Return the position of the first stop string with a special token that the text omits.
 
         Args:
-            state: the text.
-            new: how many of its last characters are new.
+            state: the state.
+            new: the number of new characters at the end of its text.
         """
-        whole = _WithHidden(state, self._longest_named + new)
-        place = find_stop(whole.text, self._named)
+        whole = _TextWithSpecialTokens(state, self._longest_special_stop + new)
+        place = find_stop(whole.text, self._special_stops)
         return None if place is None else whole.place(place)
 
-    def _named_start(self, state: GenerationState) -> int:
-        """Return where the end of a text begins that may become such a stop string."""
-        if not self._named:
+    def _special_stop_start(self, state: GenerationState) -> int:
+        """Return the start of the last part of a text that may become such a stop string."""
+        if not self._special_stops:
             return len(state.text)
-        whole = _WithHidden(state, self._longest_named)
-        held = max(_overlap(whole.text, stop) for stop in self._named)
+        whole = _TextWithSpecialTokens(state, self._longest_special_stop)
+        held = max(_overlap(whole.text, stop) for stop in self._special_stops)
         return whole.place(len(whole.text) - held)
 
     @cached_property
     def _hidden_names(self) -> Mapping[int, str]:
-        return self.decoder.hidden_names(self.stops)
+        return self.decoder.hidden_names(self.stop_strings)
 
     @cached_property
-    def _named(self) -> tuple[str, ...]:
-        """The stop strings with the name of a token that the text leaves out."""
+    def _special_stops(self) -> tuple[str, ...]:
+        """The stop strings with the name of a special token that the text omits."""
         names = self._hidden_names.values()
-        return tuple(stop for stop in self.stops if any(name in stop for name in names))
+        return tuple(stop for stop in self.stop_strings if any(name in stop for name in names))
 
     @cached_property
-    def _longest_named(self) -> int:
-        return max(map(len, self._named), default=0)
+    def _longest_special_stop(self) -> int:
+        return max(map(len, self._special_stops), default=0)
 
     def _record(self, state: GenerationState, token: int, scores: TokenScores) -> TokenRecord:
         top = [
-            self._token(each, logprob, self.decoder.text_after(state.tail, each))
+            self._token(each, logprob, self.decoder.text_after(state.decoding, each))
             for each, logprob in scores.top
         ]
         chosen = self._token(token, scores.logprob)
@@ -248,19 +248,19 @@ class StopTracker:
     def _finish(self, state: GenerationState, reason: FinishReason) -> GenerationState:
         if state.finish_reason:
             return state
-        state = self._append(state, self.decoder.rest(state.tail))
+        state = self._append(state, self.decoder.rest(state.decoding))
         return replace(state, finish_reason=state.finish_reason or reason)
 
 
-class _WithHidden:
-    """The end of a text with the names of the special tokens that it leaves out.
+class _TextWithSpecialTokens:
+    """The last part of a text, with the names of the special tokens that it omits.
 
     Args:
-        state: the text.
-        length: how many characters of it are taken at most.
+        state: the state.
+        length: the maximum number of characters without the names.
 
     Attributes:
-        text: the end of the text with the names.
+        text: the last part with the names.
     """
 
     def __init__(self, state: GenerationState, length: int) -> None:
@@ -275,24 +275,20 @@ class _WithHidden:
         self.text += state.text[at:]
 
     def place(self, index: int) -> int:
-        """Return the place of a character in the text itself; of one in a name, of the name."""
+        """Return the position in the text itself; the position of the name within a name."""
         left_out = (min(len(name), max(0, index - start)) for start, name in self._names)
         return self._start + index - sum(left_out)
 
 
 def _cut(state: GenerationState, place: int) -> GenerationState:
-    """Return a text that a stop string ends at a place."""
+    """Return a state whose text ends before a stop string."""
     records = tuple(record for record in state.records if record.start < place)
     reason: FinishReason = "stop_sequence"
     return replace(state, text=state.text[:place], finish_reason=reason, records=records)
 
 
 class DeadlineCriterion(StoppingCriteria):
-    """Ends all rows once the deadline has passed.
-
-    Attributes:
-        reached: whether it has ended them.
-    """
+    """Ends all rows once the deadline has passed, and `reached` is true."""
 
     def __init__(self, deadline: Deadline) -> None:
         self.reached = False
@@ -301,15 +297,15 @@ class DeadlineCriterion(StoppingCriteria):
         self._interval = STEPS_PER_BROADCAST if world_size() > 1 else 1
 
     def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
-        """Return for each row whether the time is over."""
+        """Return for each row whether the deadline has passed."""
         self._steps += 1
         if self._steps % self._interval == 0:
-            self.reached = agree(self._deadline.passed)
+            self.reached = self._deadline.passed_together()
         return _per_row([self.reached] * len(input_ids), input_ids)
 
 
 class SequenceCriterion(StoppingCriteria, ABC):
-    """Ends the sequences of each prompt, which has as many rows as the others, one after another.
+    """Ends the rows of each prompt by its tracker. All prompts have the same number of rows.
 
     Args:
         trackers: one for each prompt.
@@ -326,12 +322,7 @@ class SequenceCriterion(StoppingCriteria, ABC):
         return _per_row([finished or each.is_cancelled for finished, each in pairs], input_ids)
 
     def read(self, number: int, sequences: Sequence[list[int]]) -> list[GenerationState]:
-        """Return the text of each sequence that was generated for a prompt.
-
-        Args:
-            number: the number of the prompt.
-            sequences: the new tokens of each of its sequences.
-        """
+        """Return the state of each sequence of a prompt, given all of its new tokens."""
         return [self._trackers[number].read(tokens) for tokens in sequences]
 
     @abstractmethod
@@ -349,11 +340,11 @@ class RowCriterion(SequenceCriterion):
     Args:
         trackers: one for each prompt.
         width: the length of the padded prompts.
-        streams: the stream of each row; None for one without.
-        recorder: has the scores of the tokens of the rows that are recorded; None without such.
-        on_end: is called once all rows of a prompt have ended, while those of others go on.
-        states: the states of the rows; those that fail end.
-        matchers: the matcher of each row that has a grammar; a text that fails it has no end.
+        streams: the stream of each row; None for a row without one.
+        recorder: has the log probabilities of recorded tokens; None if no tokens are recorded.
+        on_end: is called once all rows of a prompt have ended, while other prompts run.
+        states: the states of the rows; a failed row ends.
+        matchers: the matcher of each row with a grammar; the stream of a failed one has no end.
     """
 
     def __init__(
@@ -373,9 +364,9 @@ class RowCriterion(SequenceCriterion):
         self._recorder = recorder
         self._scores: Mapping[int, TokenScores] = {}
         self._seen = width
-        # The rows whose text is needed before their end.
+        # The states of rows whose text is needed before their end.
         self._texts: dict[int, GenerationState] = {}
-        self._going_on = set(range(len(trackers)))
+        self._unfinished = set(range(len(trackers)))
         self._on_end = on_end
 
     def read(self, number: int, sequences: Sequence[list[int]]) -> list[GenerationState]:
@@ -385,9 +376,9 @@ class RowCriterion(SequenceCriterion):
 
     def _finished(self, input_ids: torch.Tensor, of_rows: Sequence[StopTracker]) -> list[bool]:
         self._scores = self._recorder.scores(input_ids[:, -1]) if self._recorder else {}
-        going_on = [row for row, each in enumerate(of_rows) if self._is_followed(row, each)]
-        new = input_ids[going_on, self._seen :].tolist() if going_on else []
-        for row, tokens in zip(going_on, new, strict=True):
+        unfinished = [row for row, each in enumerate(of_rows) if self._needs_text(row, each)]
+        new = input_ids[unfinished, self._seen :].tolist() if unfinished else []
+        for row, tokens in zip(unfinished, new, strict=True):
             self._add(row, of_rows[row], tokens)
         self._seen = input_ids.shape[1]
         last = input_ids[:, -1].tolist()
@@ -403,26 +394,26 @@ class RowCriterion(SequenceCriterion):
             return True
         if row in self._texts:
             return self._texts[row].finish_reason is not None
-        return self._seen - self._width >= tracker.max_new_tokens or last in tracker.ends
+        return self._seen - self._width >= tracker.max_new_tokens or last in tracker.end_tokens
 
     def _pass_on(self, input_ids: torch.Tensor, on_end: OnEnd) -> None:
-        """Call a function for each prompt all of whose rows have ended since the last call."""
+        """Call `on_end` for each prompt whose rows have all ended since the last call."""
         copies = len(input_ids) // len(self._trackers)
-        for number in sorted(self._going_on):
+        for number in sorted(self._unfinished):
             rows = range(number * copies, (number + 1) * copies)
             if self._states.ended.issuperset(rows):
-                self._going_on.discard(number)
+                self._unfinished.discard(number)
                 new = input_ids[rows.start : rows.stop, self._width :].tolist()
                 on_end(number, new, self.read(number, new))
 
-    def _is_followed(self, row: int, tracker: StopTracker) -> bool:
-        """Return whether the text of a row is needed, and goes on."""
+    def _needs_text(self, row: int, tracker: StopTracker) -> bool:
+        """Return whether a row has not ended, and its text is needed before its end."""
         ended = row in self._states.ended or row in self._states.failed
         if ended or tracker.is_cancelled:
             return False
         if row in self._texts:
             return True
-        return bool(tracker.stops) or row in self._streams or row in self._scores
+        return bool(tracker.stop_strings) or row in self._streams or row in self._scores
 
     def _add(self, row: int, tracker: StopTracker, tokens: Sequence[int]) -> None:
         text = self._texts.get(row) or tracker.start()
@@ -438,7 +429,7 @@ class RowCriterion(SequenceCriterion):
 class BeamCriterion(SequenceCriterion):
     """Ends each beam by itself.
 
-    Beams change their places at each step, so the text of one is found by its tokens.
+    Beams change their rows at each step, so the state of a beam is found by its tokens.
     """
 
     def __init__(self, trackers: Sequence[StopTracker], width: int) -> None:
@@ -446,7 +437,7 @@ class BeamCriterion(SequenceCriterion):
         self._texts: dict[tuple[int, ...], GenerationState] = {}
 
     def _finished(self, input_ids: torch.Tensor, of_rows: Sequence[StopTracker]) -> list[bool]:
-        if not any(each.stops for each in self._trackers):
+        if not any(each.stop_strings for each in self._trackers):
             return [False] * len(of_rows)  # `generate` ends them by their tokens and their number.
         copies = len(of_rows) // len(self._trackers)
         rows = enumerate(input_ids[:, self._width :].tolist())
@@ -460,13 +451,13 @@ class BeamCriterion(SequenceCriterion):
         return tracker.add(before, tokens[-1]) if before else tracker.read(tokens)
 
 
-class LookupCriterion(SequenceCriterion):
-    """Ends the one row of a prompt lookup, which may lose the last tokens that it had."""
+class PromptLookupCriterion(SequenceCriterion):
+    """Ends the one row of prompt lookup or assisted decoding, which may remove its last tokens."""
 
     def __init__(self, trackers: Sequence[StopTracker], width: int) -> None:
         super().__init__(trackers, width)
         self._tokens: list[int] = []
-        # The text before each token, and after the last.
+        # The state before each token, and after the last one.
         self._texts = [trackers[0].start()]
 
     def _finished(self, input_ids: torch.Tensor, of_rows: Sequence[StopTracker]) -> list[bool]:
@@ -481,14 +472,14 @@ class LookupCriterion(SequenceCriterion):
 
 
 def find_stop(text: str, stops: Sequence[str], seen: int = 0) -> int | None:
-    """Return the place of the first stop string; the first `seen` characters have none."""
+    """Return the position of the first stop string; the first `seen` characters have none."""
     starts = ((stop, max(0, seen - len(stop) + 1)) for stop in stops)
     places = [place for stop, start in starts if (place := text.find(stop, start)) >= 0]
     return min(places, default=None)
 
 
 def _overlap(text: str, stop: str) -> int:
-    """Return how many characters at the end of a text may be the beginning of a stop string."""
+    """Return the number of characters at the end of a text that may begin a stop string."""
     sizes = range(min(len(stop) - 1, len(text)), 0, -1)
     return next((size for size in sizes if text.endswith(stop[:size])), 0)
 

@@ -75,9 +75,9 @@ class TextGrammar:
         Raises:
             RequestError: it cannot be compiled, or this model cannot have grammars.
         """
-        return self.compiler.compile(self.followed().lark)
+        return self.compiler.compile(self.compilable().lark)
 
-    def followed(self) -> TextGrammar:
+    def compilable(self) -> TextGrammar:
         """Return the grammar as llguidance can compile it.
 
         It is without the constraints that llguidance lacks, where a schema is not strict.
@@ -88,13 +88,13 @@ class TextGrammar:
         try:
             self.compiler.compile(self.lark)
         except BadRequest as error:
-            followed = self._followed_in_part()
+            followed = self._relaxed_in_part()
             if followed is None:
                 raise copied(error) from None
             return followed
         return self
 
-    def _followed_in_part(self) -> TextGrammar | None:
+    def _relaxed_in_part(self) -> TextGrammar | None:
         """Return the grammar without what llguidance lacks; None where that does not suffice.
 
         Constraints that are compiled one by one may be too much together.

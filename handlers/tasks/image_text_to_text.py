@@ -203,7 +203,7 @@ class Task(text_generation.Task):
         self, chat: ImageChat, request: Request, parameters: GenerationParameters
     ) -> PromptInput:
         template = chat_template(self.tokenizer, parameters.offered_tools)
-        spelled = chat.spelled([self._image_token, *self._media_tokens])
+        spelled = chat.escaped([self._image_token, *self._media_tokens])
         turns = spelled.for_template(template, self._image_token)
         tools = parameters.offered_tools
         options = parameters.template_options

@@ -127,9 +127,7 @@ class Task(ImageTask):
     def parse(self, request: Request) -> MediaInput:
         item = super().parse(request)
         parameters: ImageToTextParameters = item.parameters
-        parameters.check_sequences(self.settings.max_sequences)
-        parameters.check_logprobs()
-        parameters.check_token_ids(int(self._decoder.vocab_size))
+        parameters.check(self.settings.max_sequences, int(self._decoder.vocab_size))
         if parameters.max_new_tokens and parameters.max_new_tokens > self.most_new_tokens:
             raise TextTooLong(
                 f"max_new_tokens is {parameters.max_new_tokens:,}, and this model's texts have at"

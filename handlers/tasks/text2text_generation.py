@@ -140,7 +140,7 @@ class TextToTextTask(GenerationTask[TextInput]):
 
     def parse(self, request: Request) -> TextInput:
         parameters: TextToTextParameters = self.read_parameters(request.parameters)
-        self.check_parameters(parameters)
+        parameters.check(self.settings.max_sequences, self.vocabulary)
         text = check_text(request.inputs, "inputs", self.max_characters)
         # Spaces are removed from a whole text only.
         stream = None if parameters.clean_up_tokenization_spaces else request.stream

@@ -42,7 +42,6 @@ from handlers.generation.generator import (
     Prompt,
     PromptLayout,
     end_tokens,
-    with_grammars,
 )
 from handlers.generation.grammar import GrammarCompiler
 from handlers.generation.parameters import GenerationParameters, SamplingParameters
@@ -116,12 +115,9 @@ class GenerationTask(TextTask[InputT, Prompt]):
             deadline,
             self.layout,
         )
-        if isinstance(model, ContinuousModel):
+        if isinstance(model, ContinuousModel | BatchScheduler):
             return model.generate_prompts(generator, rows, self.budget)
-        generate = generator.generate
-        if isinstance(model, BatchScheduler):
-            generate = partial(model.generate_prompts, generator)
-        return with_grammars(partial(generate, budget=self.budget), rows)
+        return generator.generate(rows, self.budget)
 
     def run_warmup(self, model: Model, batches: Sequence[list[Any]]) -> None:
         new = GenerationConfig(
@@ -175,22 +171,12 @@ class GenerationTask(TextTask[InputT, Prompt]):
         """The number of tokens that the model chooses from."""
         return int(self.checkpoint.config.get_text_config().vocab_size)
 
-    def check_parameters(self, parameters: SamplingParameters) -> None:
-        """Check that a model can do what the parameters of a request ask for.
-
-        Raises:
-            RequestError: it cannot.
-        """
-        parameters.check_sequences(self.settings.max_sequences)
-        parameters.check_logprobs()
-        parameters.check_token_ids(self.vocabulary)
-
 
 def details(
     row: Window, text: GenerationState, parameters: SamplingParameters
 ) -> dict[str, Details]:
     """Return the details of a text under their key; nothing where a request does not ask."""
-    if not (parameters.details or parameters.records_tokens):
+    if not (parameters.details or parameters.returns_logprobs):
         return {}
     found = Details(
         finish_reason=text.finish_reason or "length",
@@ -198,7 +184,7 @@ def details(
         input_length=len(row),
         seed=parameters.seed,
     )
-    if not parameters.records_tokens:
+    if not parameters.returns_logprobs:
         return {"details": found}
     tokens = text.recorded_tokens()
     found |= {"prefill": [], "tokens": [token.as_json() for token in tokens]}
@@ -269,11 +255,9 @@ class Task(GenerationTask[PromptInput]):
 
     def parse(self, request: Request) -> PromptInput:
         parameters: GenerationParameters = self.read_parameters(request.parameters)
-        self.check_parameters(parameters)
-        parameters.check_lookup()
-        if self.settings.assistant_model is None:
-            parameters.check_assistance()
-        parameters.check_adapter(self.settings.adapters)
+        parameters.check(self.settings.max_sequences, self.vocabulary)
+        has_assistant = self.settings.assistant_model is not None
+        parameters.check_model(self.settings.adapters, has_assistant=has_assistant)
         parsed = replace(
             self._query(request, parameters), use_remaining_context=request.use_remaining_context
         )

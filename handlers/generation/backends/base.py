@@ -1,4 +1,4 @@
-"""The interface of an engine that runs texts side by side, each from its own start to its end."""
+"""The interface of a back end that runs sequences side by side, and its running sequences."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from statistics import fmean
 from typing import TypeVar
 
 import numpy as np
-from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 from handlers.batching.rows import RowOutcome
 from handlers.errors import DeadlineExceeded, Overloaded, RequestError, RequestTooLarge, attempt
@@ -22,7 +21,7 @@ from handlers.generation.generator import Generator, Prompt
 from handlers.generation.logits_processors import MIN_LOGPROB, TokenScores
 from handlers.generation.stopping import GenerationState, StopTracker
 from handlers.model import Model
-from handlers.process.deadline import NO_DEADLINE, PATIENCE, Deadline
+from handlers.process.deadline import PATIENCE, Deadline
 from handlers.telemetry.metrics import Meter
 
 Result = TypeVar("Result")
@@ -30,15 +29,15 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class NewTokens:
-    """What an engine has generated for a text since its last message.
+    """What a back end has generated for a sequence since its last message.
 
     Attributes:
-        sequences: new tokens of each sequence; one, or the beams of a search at its end.
+        sequences: new tokens of each sequence: one, or the beams of a search at its end.
         logprobs: the log probability of each token of one sequence, where the prompt asks for them.
         top_logprobs: ids and log probabilities of the most likely tokens in the place of each one,
             the most likely first, where the prompt asks for them.
         finished: whether these are the last.
-        error: why the text cannot be generated.
+        error: why the sequence cannot be generated.
     """
 
     sequences: Sequence[Sequence[int]] = ()
@@ -52,67 +51,66 @@ Receive = Callable[[NewTokens], None]
 
 
 class GenerationBackend(ABC):
-    """An engine that lets a text join the running ones at the next step.
+    """A back end in which a sequence joins the running ones at the next step.
 
     Attributes:
-        max_texts: how many texts may run or wait.
+        capacity: the maximum number of sequences that run or wait.
     """
 
-    max_texts: int = sys.maxsize
+    capacity: int = sys.maxsize
 
     @abstractmethod
     def start(self, prompt: Prompt, number: int, receive: Receive) -> Callable[[], None]:
-        """Start a text.
+        """Start a sequence.
 
         Args:
             prompt: the prompt.
             number: which of the prompt's sequences it is; with a seed, each has another. The first
-                one starts only where all others may, too.
-            receive: takes its tokens, in a thread of the engine; it must return soon. They come as
-                they are generated if `prompt.is_followed`, and may come at the end otherwise; the
-                first call may have none.
+                one starts only if there is room for all of them.
+            receive: takes the tokens, in a thread of the back end; it must return soon. The tokens
+                come as they are generated if `prompt.is_incremental`, and may come at the end
+                otherwise; the first call may have none.
 
         Returns:
-            A function that ends the text before its end.
+            A function that cancels the sequence.
 
         Raises:
-            RequestError: the engine cannot do what the prompt asks, or has too much to do.
+            RequestError: the back end does not support the prompt's parameters, or is full.
         """
 
 
-def check_load(texts: int, limit: int, new: int = 1) -> None:
-    """Check that further texts may wait.
-
-    Args:
-        texts: how many are running or waiting.
-        limit: how many may be.
-        new: how many there are to come.
+def check_capacity(running: int, capacity: int, new: int = 1) -> None:
+    """Check that a back end has room for new sequences.
 
     Raises:
-        Overloaded: there would be more.
+        Overloaded: it has not.
     """
-    if texts + new > limit:
-        raise Overloaded(f"{texts:,} texts are running or waiting; send the request again later.")
+    if running + new > capacity:
+        raise Overloaded(
+            f"{running:,} sequences are running or waiting; send the request again later."
+        )
 
 
-def as_too_large(outcome: Result | RequestError, texts: int, limit: int) -> Result | RequestError:
-    """Return what became of one of some prompts; an error that no later time mends says so.
+def as_too_large(
+    outcome: Result | RequestError, sequences: int, capacity: int
+) -> Result | RequestError:
+    """Return the outcome of a prompt; RequestTooLarge where its request never has room.
 
     Args:
-        outcome: the text to come, or an error.
-        texts: the number of texts of all prompts that came together.
-        limit: how many may run or wait.
+        outcome: the outcome.
+        sequences: the number of sequences of the whole request.
+        capacity: the maximum number of sequences that run or wait.
     """
-    if texts <= limit or not isinstance(outcome, Overloaded):
+    if sequences <= capacity or not isinstance(outcome, Overloaded):
         return outcome
     return RequestTooLarge(
-        f"the request asks for {texts:,} texts, and {limit:,} may run or wait (max_num_seqs and"
-        " max_waiting); send fewer prompts at once, or a smaller n."
+        f"the request asks for {sequences:,} texts, and {capacity:,} may run or wait (max_num_seqs"
+        " and max_waiting); send fewer prompts at once, or a smaller n."
     )
 
 
 class TokenClock:
-    """Measures when the tokens of a text come."""
+    """Measures the time to the first token of a sequence, and between its tokens."""
 
     def __init__(self) -> None:
         self._start = self._first = self._last = time.perf_counter()
@@ -137,14 +135,14 @@ class TokenClock:
 
 
 class RunningSequence:
-    """One sequence of a prompt, or all beams of a search, while the engine generates it.
+    """One sequence of a prompt, or all beams of a search, while a back end generates it.
 
     Args:
         prompt: the prompt.
         number: which of the prompt's sequences it is.
-        tracker: follows the sequences after it.
-        changed: is set at the end of the text.
-        deadline: the time limit of the request, whose client may have gone as well.
+        tracker: finds the end of the sequence.
+        changed: is set at the end.
+        deadline: the time limit of the request, whose client may disconnect earlier.
     """
 
     def __init__(
@@ -158,7 +156,7 @@ class RunningSequence:
         self._prompt, self._number, self._tracker = prompt, number, tracker
         self._stream = prompt.stream_of(number)
         self._changed, self._deadline = changed, deadline
-        self._is_read = prompt.is_followed or prompt.parameters.records_tokens
+        self._is_tracked = prompt.is_incremental or prompt.parameters.returns_logprobs
         self._text = tracker.start()
         self._lock = threading.Lock()
         self._cancel: Callable[[], None] | None = None
@@ -167,25 +165,22 @@ class RunningSequence:
         self.error: Exception | None = None
         self.finished = False
 
-    def start(self, engine: GenerationBackend) -> None:
-        """Start the text.
-
-        Args:
-            engine: generates it.
+    def start(self, backend: GenerationBackend) -> None:
+        """Start the sequence.
 
         Raises:
-            RequestError: the engine cannot do what the prompt asks, or has too much to do.
+            RequestError: the back end does not support the prompt's parameters, or is full.
         """
-        cancel = engine.start(self._prompt, self._number, self.receive)
+        cancel = backend.start(self._prompt, self._number, self.receive)
         with self._lock:
             self._cancel = cancel
-            if self.finished:  # It may have had a stop string before.
+            if self.finished:  # A stop string came before `cancel` was known.
                 cancel()
 
     def receive(self, new: NewTokens) -> None:
-        """Add new tokens, send their text, and end the text where it has a stop string.
+        """Add new tokens, send their text, and end the sequence at a stop string.
 
-        The engine calls it in its own thread: to wake a thread for each text after each step would
+        It runs in the back end's thread: to wake a thread for each sequence after each step would
         take more time.
         """
         if self._deadline.passed:
@@ -202,7 +197,7 @@ class RunningSequence:
                 self._end()
 
     def cancel(self) -> None:
-        """End the text, if it has not ended, for lack of time; nothing of it is sent any more."""
+        """End the sequence for lack of time, if it has not ended; nothing more of it is sent."""
         with self._lock:
             if not self.finished:
                 self.error, self.finished = DeadlineExceeded(), True
@@ -210,7 +205,7 @@ class RunningSequence:
 
     def texts(self) -> list[GenerationState]:
         """Return the text of each sequence."""
-        if self._is_read and self._text.tokens:
+        if self._is_tracked and self._text.tokens:
             return [self._text]
         return [self._tracker.read(each) for each in self.sequences]
 
@@ -218,14 +213,14 @@ class RunningSequence:
         self.error, self.finished = new.error, new.finished or new.error is not None
         if len(new.sequences) == 1:
             self.sequences[0].extend(new.sequences[0])
-            # An engine may have log probabilities that the request does not ask for.
-            recorded = self._prompt.parameters.records_tokens
-            self._read(new.sequences[0], _scores(new) if recorded else ())
+            # A back end may have log probabilities that the request does not ask for.
+            records = self._prompt.parameters.returns_logprobs
+            self._track(new.sequences[0], _scores(new) if records else ())
         elif new.sequences:
             self.sequences = [list(each) for each in new.sequences]
 
-    def _read(self, tokens: Sequence[int], scores: Sequence[TokenScores]) -> None:
-        if not self._is_read:
+    def _track(self, tokens: Sequence[int], scores: Sequence[TokenScores]) -> None:
+        if not self._is_tracked:
             return
         for token, score in zip(tokens, scores or repeat(None), strict=False):
             self._text = self._tracker.add(self._text, token, score)
@@ -236,96 +231,14 @@ class RunningSequence:
             self.finished = True
 
     def _end(self) -> None:
-        """Tell the engine, which may have ended it, and the thread of the request."""
+        """Tell the back end, which may have ended it itself, and the thread of the request."""
         if self._cancel:
             self._cancel()
         self._changed.set()
 
 
-@dataclass(frozen=True)
-class ContinuousGenerator:
-    """Generates the texts of one request with an engine that runs those of others, too.
-
-    Attributes:
-        engine: the engine.
-        tokenizer: its tokenizer.
-        base: the checkpoint's generation config.
-        meter: counts tokens, and measures the time to the first token and between tokens.
-        deadline: the time limit of the request.
-    """
-
-    engine: GenerationBackend
-    tokenizer: PreTrainedTokenizerBase
-    base: GenerationConfig
-    meter: Meter
-    deadline: Deadline = NO_DEADLINE
-
-    def generate(self, prompts: Sequence[Prompt]) -> list[RowOutcome]:
-        """Return the new tokens and the texts of each prompt, or its error.
-
-        `sequences` has the tokens without the end token, and `texts` the finished texts; both have
-        an entry for each sequence.
-        """
-        changed = threading.Event()
-        decoders = decoders_of(self.tokenizer)
-        started = [attempt(self._start, prompt, decoders, changed) for prompt in prompts]
-        texts = sum(prompt.engine_texts for prompt in prompts)
-        started = [as_too_large(each, texts, self.engine.max_texts) for each in started]
-        running = [text for texts in started if isinstance(texts, list) for text in texts]
-        self._wait(running, changed)
-        for text in running:
-            text.cancel()
-        _report_times([text.clock for text in running], self.meter)
-        return [
-            texts if isinstance(texts, RequestError) else self._outcome(prompt, texts)
-            for prompt, texts in zip(prompts, started, strict=True)
-        ]
-
-    def _start(
-        self,
-        prompt: Prompt,
-        decoders: Mapping[bool, IncrementalDecoder],
-        changed: threading.Event,
-    ) -> list[RunningSequence]:
-        """Start each sequence of a prompt; a beam search has all of them in one."""
-        texts: list[RunningSequence] = []
-        try:
-            for number in range(prompt.engine_texts):
-                tracker = prompt.stop_tracker(decoders, self.base, prompt.features["input_ids"])
-                text = RunningSequence(prompt, number, tracker, changed, self.deadline)
-                text.start(self.engine)
-                texts.append(text)
-        except BaseException:
-            for text in texts:
-                text.cancel()
-            raise
-        return texts
-
-    def _wait(self, running: Sequence[RunningSequence], changed: threading.Event) -> None:
-        """Wait until every text has ended, or the time is over."""
-        while not all(text.finished for text in running) and not self.deadline.passed:
-            changed.wait(PATIENCE)
-            changed.clear()
-
-    def _outcome(self, prompt: Prompt, running: Sequence[RunningSequence]) -> RowOutcome:
-        error = next((text.error for text in running if text.error), None)
-        if isinstance(error, RequestError):
-            return error
-        if error:
-            raise error
-        texts = [each for text in running for each in text.texts()]
-        tokens = [ids for text in running for ids in text.sequences]
-        new = sum(text.tokens for text in texts)
-        self.meter.count(tokens=len(prompt) + new, slots=len(prompt) + new)
-        sequences = [
-            np.array(ids[: text.tokens - (text.finish_reason == "eos_token")], dtype=np.int64)
-            for ids, text in zip(tokens, texts, strict=True)
-        ]
-        return {"sequences": sequences, "texts": texts}
-
-
 class ContinuousModel(Model, GenerationBackend, ABC):
-    """A model whose engine generates its texts."""
+    """A model that a back end generates with."""
 
     @property
     def runs_side_by_side(self) -> bool:
@@ -339,19 +252,81 @@ class ContinuousModel(Model, GenerationBackend, ABC):
         Args:
             generator: has the tokenizer, and the meter and the deadline of the request.
             prompts: the prompts.
-            budget: the maximum number of tokens in a batch, where there are any.
+            budget: the maximum number of tokens in a batch of `generate`.
         """
-        own = generator
-        return ContinuousGenerator(self, own.tokenizer, own.base, own.meter, own.deadline).generate(
-            prompts
+        return run_sequences(self, generator, prompts)
+
+
+def run_sequences(
+    backend: GenerationBackend, generator: Generator, prompts: Sequence[Prompt]
+) -> list[RowOutcome]:
+    """Have a back end generate the sequences of one request, and return the outcomes.
+
+    `sequences` has the tokens without the end token, and `texts` the finished texts; both have an
+    entry for each sequence. The times to the first token and between tokens go to the meter.
+    """
+    changed = threading.Event()
+    decoders = decoders_of(generator.tokenizer)
+    number = sum(prompt.backend_sequences for prompt in prompts)
+    started = [
+        as_too_large(
+            attempt(_start, backend, generator, prompt, decoders, changed), number, backend.capacity
         )
+        for prompt in prompts
+    ]
+    running = [each for of_prompt in started if isinstance(of_prompt, list) for each in of_prompt]
+    while not (all(each.finished for each in running) or generator.deadline.passed):
+        changed.wait(PATIENCE)
+        changed.clear()
+    for each in running:
+        each.cancel()
+    if clocks := [each.clock for each in running]:
+        generator.meter.seconds["first_token"] = min(clock.to_first for clock in clocks)
+        generator.meter.seconds["between_tokens"] = fmean(clock.between for clock in clocks)
+    return [
+        each if isinstance(each, RequestError) else _outcome(prompt, each, generator.meter)
+        for prompt, each in zip(prompts, started, strict=True)
+    ]
 
 
-def _report_times(clocks: Sequence[TokenClock], meter: Meter) -> None:
-    """Report the time to the first token of a request, and the mean time between tokens."""
-    if clocks:
-        meter.seconds["first_token"] = min(clock.to_first for clock in clocks)
-        meter.seconds["between_tokens"] = fmean(clock.between for clock in clocks)
+def _start(
+    backend: GenerationBackend,
+    generator: Generator,
+    prompt: Prompt,
+    decoders: Mapping[bool, IncrementalDecoder],
+    changed: threading.Event,
+) -> list[RunningSequence]:
+    """Start each sequence of a prompt; the beams of a search are one of them."""
+    started: list[RunningSequence] = []
+    ids = prompt.features["input_ids"]
+    try:
+        for number in range(prompt.backend_sequences):
+            tracker = prompt.stop_tracker(decoders, generator.generation_config, ids)
+            sequence = RunningSequence(prompt, number, tracker, changed, generator.deadline)
+            sequence.start(backend)
+            started.append(sequence)
+    except BaseException:
+        for sequence in started:
+            sequence.cancel()
+        raise
+    return started
+
+
+def _outcome(prompt: Prompt, running: Sequence[RunningSequence], meter: Meter) -> RowOutcome:
+    error = next((each.error for each in running if each.error), None)
+    if isinstance(error, RequestError):
+        return error
+    if error:
+        raise error
+    texts = [text for each in running for text in each.texts()]
+    tokens = [ids for each in running for ids in each.sequences]
+    computed = len(prompt) + sum(text.tokens for text in texts)
+    meter.count(tokens=computed, slots=computed)
+    sequences = [
+        np.array(ids[: text.tokens - (text.finish_reason == "eos_token")], dtype=np.int64)
+        for ids, text in zip(tokens, texts, strict=True)
+    ]
+    return {"sequences": sequences, "texts": texts}
 
 
 def _scores(new: NewTokens) -> list[TokenScores]:

@@ -1,8 +1,8 @@
 """The process that runs openvino-genai's continuous batching; :mod:`openvino_genai` starts it.
 
-A step of the pipeline holds Python's interpreter lock while it computes, so that in the process of
-the worker no other thread could read a request or send a token. This script imports nothing of the
-package, which would load torch. Its commands and events are those of
+A step of the pipeline holds Python's global interpreter lock while it computes, so that in the
+process of the worker no other thread could read a request or send a token. This script imports
+nothing of the package, which would load torch. Its commands and events are described in
 :mod:`handlers.generation.backends.process`.
 """
 
@@ -22,25 +22,21 @@ import openvino
 import openvino_genai
 
 CHUNK = 1 << 16
-# A text that is not streamed may wait one step for this many tokens that it asks for, and so many
-# steps at most, so that several prompts are read together.
+# A sequence that is not streamed may wait one step for each of these numbers of tokens that it asks
+# for, and four steps at most, so that several prompts are read together.
 TOKENS_PER_WAITED_STEP = 16
 MAX_WAITED_STEPS = 4
 # Each takes some megabytes where the vocabulary is large.
 MAX_GRAMMARS = 32
 ANY_TEXT = '{"type": "structural_tag", "format": {"type": "any_text"}}'
-# The ids of dummy texts are larger than those of the worker's texts.
-DUMMY_IDS = 1 << 62
-# The word of transformers' `early_stopping`, and when a beam search of OpenVINO stops.
+# The ids of fillers are larger than the ids of the worker's sequences.
+FILLER_IDS = 1 << 62
+# openvino-genai's `StopCriteria` of a beam search, by transformers' `early_stopping`.
 STOP_CRITERIA = {"True": "EARLY", "False": "HEURISTIC", "never": "NEVER"}
 
 
 class Channel:
-    """The connection to the worker.
-
-    Args:
-        descriptor: the number of a connected socket.
-    """
+    """The connection to the worker, a socket with a number."""
 
     def __init__(self, descriptor: int) -> None:
         self._socket = socket.socket(fileno=descriptor)
@@ -73,13 +69,13 @@ class Channel:
 
 @dataclass
 class RunningSequence:
-    """A text that the pipeline generates.
+    """A sequence, or all beams of a search, that the pipeline generates.
 
     Attributes:
-        number: its id.
+        number: the id.
         handle: openvino-genai's `GenerationHandle`.
-        in_parts: whether its tokens are sent as they come.
-        has_begun: whether its first token was sent.
+        in_parts: whether tokens are sent as they come.
+        has_begun: whether the first token was sent.
     """
 
     number: int
@@ -115,29 +111,29 @@ class RunningSequence:
         return list(self.handle.read().values()) if self.in_parts else []
 
 
-class DummyTexts:
-    """Texts that nobody reads, beside which a few texts run.
+class Fillers:
+    """Sequences that nobody reads, which run beside a few sequences.
 
-    OpenVINO computes the attention of fewer texts than threads in another way, with other last
-    digits: in bfloat16, a greedy text would continue differently alone and beside others.
+    OpenVINO computes the attention of fewer sequences than threads in another way, with other last
+    digits: in bfloat16, a greedy text would depend on the number of running sequences.
 
     Args:
         pipeline: openvino-genai's `ContinuousBatchingPipeline`.
-        least: how many texts run at least, where one runs.
-        tokens: the length of a dummy text.
+        minimum: the minimum number of running sequences, unless none runs.
+        tokens: the length of a filler.
     """
 
-    def __init__(self, pipeline: Any, least: int, tokens: int) -> None:
-        self._pipeline, self._least = pipeline, least
+    def __init__(self, pipeline: Any, minimum: int, tokens: int) -> None:
+        self._pipeline, self._minimum = pipeline, minimum
         self._settings = {"max_new_tokens": tokens, "ignore_eos": True}
         self._handles: list[Any] = []
         self._started = 0
 
-    def keep(self, running: int) -> None:
-        """Have as many dummy texts as so many running texts need."""
+    def add_to(self, running: int) -> None:
+        """Start or cancel fillers so that the minimum of sequences runs."""
         status = openvino_genai.GenerationStatus.RUNNING
         self._handles = [each for each in self._handles if each.get_status() == status]
-        wanted = max(0, self._least - running)
+        wanted = max(0, self._minimum - running)
         while len(self._handles) > wanted:
             self._handles.pop().cancel()
         while len(self._handles) < wanted:
@@ -146,22 +142,22 @@ class DummyTexts:
     def _start(self) -> Any:
         self._started += 1
         tokens = openvino.Tensor(np.zeros((1, 1), dtype=np.int64))
-        number = DUMMY_IDS + self._started
+        number = FILLER_IDS + self._started
         return self._pipeline.add_request(number, tokens, _config(self._settings))
 
 
 class Process:
-    """Runs texts side by side, step by step.
+    """Runs sequences side by side, step by step.
 
     Args:
         channel: the connection to the worker.
         pipeline: openvino-genai's `ContinuousBatchingPipeline`.
-        grammars: the grammars that it has compiled; None for a model that cannot have any.
-        max_running: how many texts run at once. The pipeline has no such limit: it ignores its
-            `max_num_seqs` where it splits prompts, and counts beams elsewhere.
-        splits_prompts: whether it reads prompts in parts, in the steps of the running texts. Else
-            all others wait while it reads prompts.
-        dummies: the dummy texts beside which a few texts run.
+        grammars: its compiled grammars; None for a model that does not support grammars.
+        max_running: the maximum number of running sequences. The pipeline has no such limit: it
+            ignores its `max_num_seqs` where it splits prompts, and counts beams otherwise.
+        splits_prompts: whether it reads prompts in parts, in the steps of the running sequences.
+            Otherwise the running sequences wait while it reads prompts.
+        fillers: run beside a few sequences.
     """
 
     def __init__(
@@ -172,9 +168,9 @@ class Process:
         max_running: int,
         *,
         splits_prompts: bool,
-        dummies: DummyTexts,
+        fillers: Fillers,
     ) -> None:
-        self._dummies = dummies
+        self._fillers = fillers
         self._channel, self._pipeline, self._grammars = channel, pipeline, grammars
         self._max_running, self._splits_prompts = max_running, splits_prompts
         self._waited_steps = 0
@@ -194,16 +190,16 @@ class Process:
                     self._waiting[command["start"]] = command
             refused = self._start_waiting()
             if self._running:
-                self._dummies.keep(len(self._running))
+                self._fillers.add_to(len(self._running))
             if self._pipeline.has_non_finished_requests():
                 self._pipeline.step()
             self._report(refused)
 
     def _start_waiting(self) -> list[dict[str, Any]]:
-        """Start the texts that may run; return the events of those that the pipeline refuses."""
+        """Start waiting sequences; return the events of those that the pipeline refuses."""
         has_cancelled, self._has_cancelled = self._has_cancelled, False
-        # The pipeline forgets cancelled texts in its next step. Where they fill its cache and no
-        # other text runs, it would give up a new one there.
+        # The pipeline frees the cache of cancelled sequences in its next step. If they fill the
+        # cache and no other sequence runs, it would fail a new one now.
         if (has_cancelled and not self._running) or not self._has_room:
             return []
         if self._waits_for_others():
@@ -222,9 +218,9 @@ class Process:
         return len(self._running) < self._max_running
 
     def _waits_for_others(self) -> bool:
-        """Return whether the waiting texts leave the next step to the running ones.
+        """Return whether the waiting sequences leave the next step to the running ones.
 
-        Streams never do, as their clients see when they begin.
+        Streams do not, because their clients see the first token.
         """
         if self._splits_prompts or not (self._waiting and self._running):
             return False
@@ -237,7 +233,7 @@ class Process:
     def _start(
         self, start: int, prompt: list[int], settings: dict[str, Any], *, in_parts: bool
     ) -> str | None:
-        """Start a text; return why the pipeline refuses it."""
+        """Start a sequence; return why the pipeline refuses it."""
         tokens = openvino.Tensor(np.array([prompt], dtype=np.int64))
         if self._grammars and "structural_tag" in settings:
             self._grammars.add(settings["structural_tag"])
@@ -257,9 +253,9 @@ class Process:
             self._has_cancelled = True
 
     def _report(self, refused: list[dict[str, Any]]) -> None:
-        """Send what is new of every text, first tokens first: their clients have nothing yet."""
-        running = sorted(self._running.values(), key=lambda text: text.has_begun)
-        texts = [event for text in running if (event := text.event())]
+        """Send the new tokens of every sequence, the first tokens of new sequences first."""
+        running = sorted(self._running.values(), key=lambda each: each.has_begun)
+        texts = [event for each in running if (event := each.event())]
         if not (refused or texts):
             return
         usage = self._pipeline.get_metrics().cache_usage
@@ -270,10 +266,10 @@ class Process:
 
 
 class Grammars:
-    """The grammars that a tokenizer has compiled, of which it forgets none by itself.
+    """The compiled grammars of a tokenizer, which it never removes by itself.
 
-    It keeps them for the last number of logits that it was used with, so that one text of a model
-    with another number makes it forget them. Running texts keep theirs.
+    It keeps them for one number of logits, so that a sequence of a model with another number
+    removes them. Running sequences keep their grammars.
 
     Args:
         tokenizer: openvino-genai's `Tokenizer`.
@@ -288,7 +284,7 @@ class Grammars:
         self._seen: set[str] = set()
 
     def add(self, tag: str) -> None:
-        """Note that a text has a grammar."""
+        """Note a grammar of a new sequence; remove all others where there are too many."""
         if tag in self._seen:
             return
         if len(self._seen) == MAX_GRAMMARS:
@@ -307,7 +303,7 @@ def load(
         directory: the folder with the model.
         properties: OpenVINO's properties.
         scheduler: values of openvino-genai's `SchedulerConfig`.
-        vocabulary: the folder with the vocabulary; None for a model that cannot have grammars.
+        vocabulary: the folder with the vocabulary; None for a model without grammars.
     """
     config = openvino_genai.SchedulerConfig()
     for name, value in scheduler.items():
@@ -338,7 +334,7 @@ def _config(settings: dict[str, Any]) -> Any:
 
 
 def _silence() -> None:
-    """Have nothing written to the worker's log: warnings of xgrammar may quote a request."""
+    """Discard standard output and error: warnings of xgrammar may quote a request."""
     with Path(os.devnull).open("wb") as nothing:
         for descriptor in (1, 2):
             os.dup2(nothing.fileno(), descriptor)
@@ -350,7 +346,7 @@ def main() -> None:
     try:
         arguments = json.loads(sys.argv[2])
         max_running = arguments.pop("max_running")
-        least, tokens = arguments.pop("min_running"), arguments.pop("dummy_tokens")
+        minimum, tokens = arguments.pop("min_running"), arguments.pop("filler_tokens")
         splits_prompts = arguments["scheduler"]["dynamic_split_fuse"]
         pipeline, grammars = load(**arguments)
         _silence()
@@ -361,7 +357,7 @@ def main() -> None:
             grammars,
             max_running,
             splits_prompts=splits_prompts,
-            dummies=DummyTexts(pipeline, least, tokens),
+            fillers=Fillers(pipeline, minimum, tokens),
         )
         process.run()
     except (EOFError, BrokenPipeError, ConnectionResetError):

@@ -1,7 +1,7 @@
-"""Engines in a process of their own, for `continuousBatching: true`.
+"""Back ends in a process of their own, for `continuousBatching: true`.
 
-An engine computes without end, so that in the process of the worker no other thread could read a
-request or send a token. Its program connects to a socket whose number is the first argument, and
+A back end computes without a pause, so that in the process of the worker no other thread could read
+a request or send a token. Its program connects to a socket whose number is the first argument, and
 loads the model with the second, a JSON object of arguments. It reads commands and writes events,
 one JSON object in each line:
 
@@ -18,11 +18,11 @@ one JSON object in each line:
     {"texts": [{"id": 1, "refused": "…"}, {"id": 2, "error": "…"}], "cache_usage": 3.2}
     {"failed": "RuntimeError: …"}
 
-A text without `in_parts` comes in two events, at its first token and at its end: to read the new
-tokens of each text after each step takes a tenth of the time.
+A sequence without `in_parts` has two events, at its first token and at its end: to read the new
+tokens of each sequence after each step takes a tenth of the time.
 
-A pong is the sign of life of a process. It answers a ping between two steps, so that one that is
-stopped, or whose step does not end, gives none.
+A program answers a ping with a pong between two steps, so that a process which is stopped, or whose
+step does not end, gives no pong.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from handlers.errors import (
     WrongCheckpoint,
     summarize,
 )
-from handlers.generation.backends.base import ContinuousModel, NewTokens, Receive, check_load
+from handlers.generation.backends.base import ContinuousModel, NewTokens, Receive, check_capacity
 from handlers.generation.generator import Prompt
 from handlers.generation.text_grammar import TextGrammar
 from handlers.model import Model
@@ -69,19 +69,19 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 START_SECONDS = 600
 END_SECONDS = 10.0
-# How often a process is asked for a sign of life, in seconds; at least so often in its time limit.
+# The seconds between pings, and the minimum number of pings in the time limit for a sign of life.
 PING_SECONDS, PINGS = 5.0, 16
 
 
 @dataclass(frozen=True)
 class BackendProgram:
-    """The program of an engine.
+    """The program of a back end.
 
     Attributes:
-        name: the name of the engine, for messages.
+        name: its name, for messages.
         script: the program.
         checkpoint: the file that it loads, for messages.
-        remedy: what to do where it does not load it, for messages.
+        remedy: what to do where it does not load the file, for messages.
     """
 
     name: str
@@ -91,14 +91,14 @@ class BackendProgram:
 
 
 @dataclass(frozen=True)
-class Text:
-    """A text to generate.
+class SequenceStart:
+    """The command that starts a sequence.
 
     Attributes:
-        number: its id.
+        number: the id of the sequence.
         prompt: the tokens of its prompt.
-        settings: the engine's settings for it.
-        in_parts: whether its tokens are wanted as they come, rather than at its end.
+        settings: the back end's settings for it.
+        in_parts: whether its tokens are sent as they come, rather than at its end.
     """
 
     number: int
@@ -108,15 +108,15 @@ class Text:
 
 
 class BackendProcess:
-    """The process of an engine, and the texts that it generates.
+    """The process of a back end, and the sequences that it generates.
 
     Args:
-        program: the program of the engine.
-        arguments: those with which it loads the model.
-        python: the interpreter; by default that of this process.
-        environment: its variables; by default those of this process.
-        end_seconds: how long it may take to end, before it is killed.
-        hang_seconds: how long it may give no sign of life, before it is killed.
+        program: the program.
+        arguments: the arguments with which it loads the model.
+        python: the interpreter; by default the one of this process.
+        environment: the environment variables; by default the ones of this process.
+        end_seconds: the time limit for its end, after which it is killed.
+        hang_seconds: the time limit for a sign of life, after which it is killed.
 
     Raises:
         WrongCheckpoint: the process does not load the model.
@@ -146,7 +146,7 @@ class BackendProcess:
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 env=environment,
-                # The group has the processes that the engine starts itself.
+                # The group includes the processes that the program starts.
                 start_new_session=True,
             )
         self._socket = ours
@@ -168,63 +168,65 @@ class BackendProcess:
 
     @property
     def has_failed(self) -> bool:
-        """Whether the process has ended, so that it generates no text any more."""
+        """Whether the process has ended."""
         return self._failed
 
     @property
-    def texts(self) -> int:
-        """How many texts are running or waiting."""
+    def sequences(self) -> int:
+        """The number of sequences that run or wait."""
         return len(self._receivers)
 
     @property
     def load_metrics(self) -> Mapping[str, float]:
-        """The numbers of running and waiting texts, and the used share of the cache in percent."""
+        """The numbers of running and waiting sequences, and the used percentage of the cache."""
         with self._lock:
-            texts, running = len(self._receivers), len(self._running)
+            sequences, running = len(self._receivers), len(self._running)
         return {
             "running_texts": running,
-            "waiting_texts": texts - running,
-            # A text whose client hangs up ends without an event.
-            "cache_usage": self._cache_usage if texts else 0.0,
+            "waiting_texts": sequences - running,
+            # A sequence whose client disconnects ends without an event.
+            "cache_usage": self._cache_usage if sequences else 0.0,
         }
 
-    def start(self, text: Text, limit: int, receive: Callable[[Mapping[str, Any]], None]) -> None:
-        """Start a text.
+    def start(
+        self, sequence: SequenceStart, capacity: int, receive: Callable[[Mapping[str, Any]], None]
+    ) -> None:
+        """Start a sequence.
 
         Args:
-            text: the text.
-            limit: how many texts may run or wait.
-            receive: takes the events of the text.
+            sequence: the sequence.
+            capacity: the maximum number of sequences that run or wait.
+            receive: takes the events of the sequence.
 
         Raises:
             EngineFailed: the process has ended.
-            Overloaded: too many texts are running or waiting.
+            Overloaded: too many sequences are running or waiting.
         """
-        # An error of a setting that is no JSON is that of its text, and not of the process.
+        # A setting that is no JSON fails here, for its own sequence, and not in `_write`.
         command = _line(
             {
-                "start": text.number,
-                "prompt": text.prompt,
-                "settings": text.settings,
-                "in_parts": text.in_parts,
+                "start": sequence.number,
+                "prompt": sequence.prompt,
+                "settings": sequence.settings,
+                "in_parts": sequence.in_parts,
             }
         )
         with self._lock:
             if self._failed:
                 raise EngineFailed
-            check_load(self.texts, limit)
-            self._receivers[text.number] = receive
+            check_capacity(self.sequences, capacity)
+            self._receivers[sequence.number] = receive
         self._commands.put(command)
 
     def cancel(self, number: int) -> None:
-        """End a text; nothing where it has ended."""
+        """End a sequence, unless it has ended."""
         with self._lock:
             is_known = self._forget(number)
         if is_known:
             self._commands.put(_line({"cancel": number}))
 
     def close(self) -> None:
-        """End the process and those that it has started; nothing where they have ended."""
+        """End the process and its child processes, unless they have ended."""
         self._end(signal.SIGTERM)
 
     def _end(self, first: signal.Signals) -> None:
@@ -244,7 +246,7 @@ class BackendProcess:
             self._process.wait()
 
     def _signal(self, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError):  # All of them have ended.
+        with suppress(ProcessLookupError):  # The processes have ended.
             os.killpg(self._process.pid, number)
 
     def _wait_until_ready(self) -> None:
@@ -277,28 +279,28 @@ class BackendProcess:
                     self._ponged.set()
                     continue
                 self._cache_usage = event["cache_usage"]
-                for text in event["texts"]:
-                    self._pass_on(text)
+                for each in event["texts"]:
+                    self._pass_on(each)
         except (OSError, ValueError):  # The socket was closed.
             pass
         finally:
             self._fail()
             self.close()
 
-    def _pass_on(self, text: Mapping[str, Any]) -> None:
-        number = text["id"]
+    def _pass_on(self, event: Mapping[str, Any]) -> None:
+        number = event["id"]
         with self._lock:
             receive = self._receivers.get(number)
             if receive is None:  # It was cancelled.
                 return
-            if text.get("finished", True):
+            if event.get("finished", True):
                 self._forget(number)
             else:
                 self._running.add(number)
-        receive(text)
+        receive(event)
 
     def _forget(self, number: int) -> bool:
-        """Forget a text, with the lock held; return whether it was known."""
+        """Remove a sequence, with the lock held; return whether it was known."""
         self._running.discard(number)
         return self._receivers.pop(number, None) is not None
 
@@ -311,11 +313,11 @@ class BackendProcess:
             receive({"error": None})
 
     def _watch(self) -> None:
-        """Ask the process for signs of life; kill it where it gives none for too long."""
+        """Ping the process, and kill it if it gives no pong for too long."""
         if math.isinf(self._hang_seconds):
             return
         seconds = min(PING_SECONDS, self._hang_seconds / PINGS)
-        # Pauses are counted instead of time: this process may have been stopped, too.
+        # The intervals are counted, and not the time: this process may be stopped, too.
         silent = 0
         while not self._ended.wait(seconds):
             if self._ponged.is_set():
@@ -330,11 +332,11 @@ class BackendProcess:
                     self._hang_seconds,
                 )
                 self._fail()
-                # A process that is stopped does not notice a milder signal.
+                # A stopped process does not receive SIGTERM.
                 self._end(signal.SIGKILL)
 
     def _write(self) -> None:
-        """Send the commands; the process reads them after a step, so this can take a while."""
+        """Send the commands; the process reads them only after a step."""
         while (command := self._commands.get()) is not None:
             try:
                 self._socket.sendall(command)
@@ -349,11 +351,11 @@ def _line(command: Mapping[str, Any]) -> bytes:
 
 
 class BackendModel(ContinuousModel, ABC):
-    """A model whose texts an engine in a process of its own generates.
+    """A model that a back end in another process generates with.
 
     Args:
         process: the process.
-        limit: how many texts may run or wait for others to end.
+        capacity: the maximum number of sequences that run or wait.
         static: the model for forward passes and batches, which explanations need.
         has_gradients: whether that model has gradients.
     """
@@ -361,53 +363,48 @@ class BackendModel(ContinuousModel, ABC):
     def __init__(
         self,
         process: BackendProcess,
-        limit: int,
+        capacity: int,
         static: LazyLoad[Model],
         *,
         has_gradients: bool,
     ) -> None:
-        self._process, self.max_texts = process, limit
+        self._process, self.capacity = process, capacity
         self._static, self._has_gradients = static, has_gradients
         self._numbers, self._one_thread = itertools.count(1), OneThread()
         weakref.finalize(self, process.close)
 
     @abstractmethod
     def _settings(self, prompt: Prompt, number: int) -> dict[str, Any]:
-        """Return the engine's settings for a prompt.
-
-        Args:
-            prompt: the prompt.
-            number: which of the prompt's sequences it is.
+        """Return the back end's settings for one of the sequences of a prompt.
 
         Raises:
-            Unprocessable: the engine cannot do what a parameter says.
+            Unprocessable: the back end does not support a parameter.
         """
 
     @abstractmethod
     def _constraints(self, grammar: TextGrammar) -> dict[str, Any]:
-        """Return the engine's settings for a grammar.
+        """Return the back end's settings for a grammar.
 
         Raises:
-            RequestError: the grammar is invalid, or the engine cannot follow it.
+            RequestError: the grammar is invalid, or the back end does not support it.
         """
 
     @abstractmethod
     def _failure(self, reason: str) -> RequestError:
-        """Return the error of a text that the engine does not generate."""
+        """Return the error of a sequence that the back end does not generate."""
 
     def start(self, prompt: Prompt, number: int, receive: Receive) -> Callable[[], None]:
         settings = self._settings(prompt, number)
-        # A later text may find that the first ones of its prompt have ended.
-        new = prompt.engine_texts - number
-        static = self._static_texts
-        check_load(self._process.texts + static, self.max_texts, new)
+        # When a later sequence starts, the first ones of its prompt may have ended.
+        new, static = prompt.backend_sequences - number, self._static_sequences
+        check_capacity(self._process.sequences + static, self.capacity, new)
         if prompt.grammar:
             settings |= self._constraints(prompt.grammar)
         own = next(self._numbers)
         tokens = [int(token) for token in prompt.features["input_ids"]]
-        text = Text(own, tokens, settings, in_parts=prompt.is_followed)
+        sequence = SequenceStart(own, tokens, settings, in_parts=prompt.is_incremental)
         self._process.start(
-            text, self.max_texts - static - (new - 1), partial(self._receive, receive)
+            sequence, self.capacity - static - (new - 1), partial(self._receive, receive)
         )
         return partial(self._process.cancel, own)
 
@@ -462,16 +459,16 @@ class BackendModel(ContinuousModel, ABC):
         return static.load_metrics if static else {}
 
     @property
-    def _static_texts(self) -> int:
-        """How many texts the model for batches generates or has waiting."""
+    def _static_sequences(self) -> int:
+        """The number of sequences that run or wait in the model for batches."""
         metrics = self._static_metrics
         return int(metrics.get("running_texts", 0) + metrics.get("waiting_texts", 0))
 
     def _receive(self, receive: Receive, event: Mapping[str, Any]) -> None:
         if "refused" in event:
-            # The last line says what is wrong, the others where it is checked.
+            # The last line is the reason, and the other lines are the path to the check.
             reason = event["refused"].strip().rpartition("\n")[2]
-            sentence = f"The engine refuses the parameters: {summarize(Exception(reason))}"
+            sentence = f"The back end refuses the parameters: {summarize(Exception(reason))}"
             receive(NewTokens(error=Unprocessable(sentence)))
         elif "error" not in event:
             receive(

@@ -1,4 +1,4 @@
-"""What a prompt asks for, by the names of transformers, for an engine that is another program."""
+"""The settings of a back end: the sampling parameters of a prompt, and the size of its cache."""
 
 from __future__ import annotations
 
@@ -13,82 +13,93 @@ from transformers import GenerationConfig, PreTrainedConfig
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.config.messages import shorten
 from handlers.errors import WrongCheckpoint
-from handlers.generation.checkpoint_defaults import SETTINGS_OF_FILE
+from handlers.generation.checkpoint_defaults import FILE_SETTINGS
 from handlers.generation.parameter_spec import ParameterSpec, specs_of
 from handlers.generation.parameters import GenerationParameters
 from handlers.process.resources import memory_limit
 
-# Whether an engine does a parameter.
-Does = Callable[[ParameterSpec], bool]
+# Whether a back end supports a parameter.
+Supports = Callable[[ParameterSpec], bool]
 MAX_SEED = 2**63 - 1
-# The parameters that choose tokens.
-CHOOSING: Mapping[str, ParameterSpec] = {
+# The parameters of the choice of tokens.
+SAMPLING_PARAMETERS: Mapping[str, ParameterSpec] = {
     name: spec for name, spec in specs_of(GenerationParameters).items() if spec.transformers
 }
 CPU = torch.device("cpu")
 # Tokens in a block of OpenVINO's cache on CPUs.
 BLOCK = 32
-# The share of the memory that the cache may take, where the YAML does not say.
+# The cache takes at most this fraction of the memory by default.
 MEMORY_SHARE = 4
 GIGABYTE = 10**9
-# Tokens of a text, for models without a limit.
+# Tokens of a sequence, for models without a limit.
 UNLIMITED = 4096
 BYTES = {"bf16": 2, "f16": 2, "f32": 4, "u8": 1}
 
 
-def lacking_parameters(does: Does) -> dict[str, ParameterSpec]:
-    """Return the parameters that an engine lacks, but those that need another one that it lacks."""
+def unsupported_parameters(supports: Supports) -> dict[str, ParameterSpec]:
+    """Return the parameters that a back end does not support.
+
+    A parameter that has no effect without another unsupported one is not among them.
+    """
     return {
         name: spec
-        for name, spec in CHOOSING.items()
-        if not does(spec) and (spec.needs is None or does(CHOOSING[spec.needs]))
+        for name, spec in SAMPLING_PARAMETERS.items()
+        if not supports(spec) and (spec.needs is None or supports(SAMPLING_PARAMETERS[spec.needs]))
     }
 
 
-def refusal(name: str, value: Any, engine: str) -> str:
-    """Return the sentence for a parameter with a value that an engine cannot do."""
-    return f"{name} is {shorten(json.dumps(value))}, which {engine} cannot do; leave it out."
+def unsupported_message(name: str, value: Any, mode: str) -> str:
+    """Return the sentence for a parameter with a value that a mode of serving does not support."""
+    return f"{name} {shorten(json.dumps(value))} is not supported by {mode}; leave it out."
 
 
-def given_settings(base: Mapping[str, Any], parameters: GenerationParameters) -> dict[str, Any]:
-    """Return what a prompt asks for, without what does nothing.
+def effective_settings(base: Mapping[str, Any], parameters: GenerationParameters) -> dict[str, Any]:
+    """Return the values that are in effect for a prompt.
 
     Args:
         base: the values of the checkpoint's generation config.
-        parameters: those of the prompt, which take precedence.
+        parameters: the parameters of the prompt, which take precedence.
     """
-    defaults = {name: spec.default for name, spec in CHOOSING.items() if spec.default is not None}
-    given = {**defaults, **base, **parameters.for_generate, **parameters.for_kit}
-    does_something = {
+    defaults = {
+        name: spec.default for name, spec in SAMPLING_PARAMETERS.items() if spec.default is not None
+    }
+    given = {**defaults, **base, **parameters.for_generate, **parameters.for_processors}
+    has_effect = {
         None: True,
         "do_sample": bool(given.get("do_sample")),
         "num_beams": given.get("num_beams", 1) > 1,
     }
-    return {name: each for name, each in given.items() if does_something[CHOOSING[name].needs]}
+    return {
+        name: each for name, each in given.items() if has_effect[SAMPLING_PARAMETERS[name].needs]
+    }
 
 
-def settings_of_checkpoint(base: GenerationConfig, does: Does, engine: str) -> dict[str, Any]:
-    """Return the values of a checkpoint's generation config that an engine knows.
+def checkpoint_settings(base: GenerationConfig, supports: Supports, mode: str) -> dict[str, Any]:
+    """Return the values of a checkpoint's generation config that a back end supports.
 
     Args:
         base: the checkpoint's generation config.
-        does: whether the engine does a parameter.
-        engine: the keys of the YAML that select the engine, for the error message.
+        supports: whether the back end supports a parameter.
+        mode: the keys of the YAML that select the back end, for the message.
 
     Raises:
-        WrongCheckpoint: it has one that the engine would ignore.
+        WrongCheckpoint: the back end would ignore one of the values.
     """
     given = {name: value for name, value in base.to_dict().items() if value is not None}
-    lacking = {name: spec.neutral for name, spec in lacking_parameters(does).items()}
-    lacking |= {name: setting.neutral for name, setting in SETTINGS_OF_FILE.items()}
-    unknown = [name for name, neutral in lacking.items() if given.get(name, neutral) != neutral]
-    if unknown:
+    unsupported = {name: spec.neutral for name, spec in unsupported_parameters(supports).items()}
+    unsupported |= {name: setting.neutral for name, setting in FILE_SETTINGS.items()}
+    ignored = [name for name, neutral in unsupported.items() if given.get(name, neutral) != neutral]
+    if ignored:
         raise WrongCheckpoint(
             "generation_config.json",
-            f"has {unknown[0]}, which {engine} cannot do",
+            f"has {ignored[0]}, which is not supported by {mode}",
             "remove it there, or leave continuousBatching out",
         )
-    return {name: given[name] for name, spec in CHOOSING.items() if does(spec) and name in given}
+    return {
+        name: given[name]
+        for name, spec in SAMPLING_PARAMETERS.items()
+        if supports(spec) and name in given
+    }
 
 
 def cache_blocks(spec: ModelSpec, precision: str, device: torch.device = CPU) -> int:
@@ -97,7 +108,7 @@ def cache_blocks(spec: ModelSpec, precision: str, device: torch.device = CPU) ->
     Args:
         spec: the model.
         precision: OpenVINO's name of the data type of the cache.
-        device: where the cache is.
+        device: the device of the cache.
     """
     size = BYTES.get(precision, 4)
     block = BLOCK * bytes_per_token(spec.checkpoint.config.get_text_config(), size)
@@ -105,22 +116,23 @@ def cache_blocks(spec: ModelSpec, precision: str, device: torch.device = CPU) ->
 
 
 def cache_bytes(spec: ModelSpec, size: int, block: int, device: torch.device = CPU) -> int:
-    """Return the size of the cache.
+    """Return the size of the cache in bytes.
 
-    It is `cache_size` of the YAML, or what `max_num_seqs` texts of the model's limit need if that
-    is less than the worker's share of a quarter of the memory; of a GPU, of what is free.
+    It is `cache_size` of the YAML. By default it has room for `max_num_seqs` sequences of the
+    model's limit, and takes at most the worker's share of a quarter of the memory, or of the free
+    memory of a GPU.
 
     Args:
         spec: the model.
         size: bytes of a number in the cache.
-        block: tokens of a block, of which a text has a whole number.
-        device: where the cache is.
+        block: tokens of a block; a sequence takes whole blocks.
+        device: the device of the cache.
     """
     handler = spec.config.handler
     if handler.cache_size:
         return int(handler.cache_size * GIGABYTE)
     token = bytes_per_token(spec.checkpoint.config.get_text_config(), size)
-    wanted = handler.max_num_seqs * math.ceil(longest_text(spec) / block) * block * token
+    wanted = handler.max_num_seqs * math.ceil(longest_sequence(spec) / block) * block * token
     return min(wanted, _available_memory(device) // MEMORY_SHARE // _sharing_workers(spec, device))
 
 
@@ -138,19 +150,14 @@ def _sharing_workers(spec: ModelSpec, device: torch.device) -> int:
     return math.ceil(spec.config.maxWorkers / devices)
 
 
-def longest_text(spec: ModelSpec) -> int:
-    """Return the maximum tokens of a prompt and its new text together."""
+def longest_sequence(spec: ModelSpec) -> int:
+    """Return the maximum number of tokens of a prompt and its new text together."""
     limits = (spec.checkpoint.limit, spec.config.handler.max_total_tokens)
     return min(filter(None, limits), default=UNLIMITED)
 
 
 def bytes_per_token(config: PreTrainedConfig, size: int) -> int:
-    """Return the size of the keys and values of one token in all layers.
-
-    Args:
-        config: the model's config.
-        size: bytes of a number in the cache.
-    """
+    """Return the size of the keys and values of one token in all layers, for numbers of a size."""
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return int(2 * config.num_hidden_layers * heads * width * size)

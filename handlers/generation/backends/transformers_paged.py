@@ -1,8 +1,8 @@
-"""Greedy texts by transformers' continuous batching, beside the static groups of all others.
+"""Greedy sequences by transformers' continuous batching, and all others in batches of `generate`.
 
-The manager of transformers 5.5 has one setting of sampling for all its texts, and logits processors
-that see the tokens of one step only. So it gets the texts that need neither, and they start as soon
-as they arrive. Source: `transformers/generation/continuous_batching`.
+The manager of transformers 5.5 has one setting of sampling for all sequences, and its logits
+processors see the tokens of one step only. So it gets the sequences that need neither, which join
+the running ones at once. Source: `transformers/generation/continuous_batching`.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from handlers.checkpoints.model_spec import ModelSpec
 from handlers.compat.transformers import create_manager, is_stopping
 from handlers.errors import EngineFailed, RequestError, classify
 from handlers.generation.backends.base import (
-    ContinuousGenerator,
     GenerationBackend,
     NewTokens,
     Receive,
+    run_sequences,
 )
 from handlers.generation.backends.settings import BLOCK as CACHE_BLOCK
-from handlers.generation.backends.settings import CHOOSING, cache_blocks
+from handlers.generation.backends.settings import SAMPLING_PARAMETERS, cache_blocks
 from handlers.generation.batch_scheduler import BatchScheduler
-from handlers.generation.checkpoint_defaults import SETTINGS_OF_FILE
+from handlers.generation.checkpoint_defaults import FILE_SETTINGS
 from handlers.generation.generator import Generator, Prompt, end_tokens
 from handlers.generation.parameters import GenerationParameters
 from handlers.model import Model
@@ -44,13 +44,13 @@ from handlers.process.deadline import PATIENCE
 
 logger = logging.getLogger(__name__)
 
-# Tokens in a block of the cache, and of all texts in one step: prompts take several.
+# Tokens in a block of the cache, and tokens of all sequences in one step.
 BLOCK = 16
 STEP_TOKENS = 256
-# The values with which a greedy text is that of the model itself.
+# The values with which a greedy text is the argmax of the model's own logits.
 NEUTRAL: Mapping[str, Any] = {
-    **{name: spec.neutral for name, spec in CHOOSING.items() if spec.needs is None},
-    **{name: setting.neutral for name, setting in SETTINGS_OF_FILE.items()},
+    **{name: spec.neutral for name, spec in SAMPLING_PARAMETERS.items() if spec.needs is None},
+    **{name: setting.neutral for name, setting in FILE_SETTINGS.items()},
 }
 TRIAL_TOKENS = 4
 TRIAL_SECONDS = 60.0
@@ -59,13 +59,7 @@ PRECISIONS = {torch.bfloat16: "bf16", torch.float16: "f16", torch.float32: "f32"
 
 @dataclass(frozen=True)
 class PagedSettings:
-    """The settings of a :class:`PagedEngine`.
-
-    Attributes:
-        blocks: the number of blocks of the cache.
-        max_running: the maximum number of texts that run at once.
-        max_waiting: how many texts may wait for others to end.
-    """
+    """The blocks of the cache, and the maximum numbers of running and waiting sequences."""
 
     blocks: int
     max_running: int
@@ -73,13 +67,13 @@ class PagedSettings:
 
 
 class PagedModel(BatchScheduler, GenerationBackend):
-    """A model whose greedy texts join the running ones at the next step.
+    """A model whose greedy sequences join the running ones at the next step.
 
     Args:
         model: the model, after the trial of its batches.
         module: its module.
         base: the checkpoint's generation config.
-        settings: those of the engine.
+        settings: the sizes of the scheduler.
     """
 
     def __init__(
@@ -87,29 +81,26 @@ class PagedModel(BatchScheduler, GenerationBackend):
     ) -> None:
         super().__init__(model, settings.max_running, settings.max_waiting)
         self._base, self._capacity = base, settings.blocks * BLOCK
-        self._engine = PagedEngine(_twin(module), base, settings)
-        weakref.finalize(self, self._engine.close)
+        self._scheduler = PagedScheduler(_with_shared_weights(module), base, settings)
+        weakref.finalize(self, self._scheduler.close)
 
     def generate_prompts(
         self, generator: Generator, prompts: Sequence[Prompt], budget: int
     ) -> list[RowOutcome]:
         if not all(map(self._is_greedy, prompts)):
             return super().generate_prompts(generator, prompts, budget)
-        own = generator
-        return ContinuousGenerator(self, own.tokenizer, own.base, own.meter, own.deadline).generate(
-            prompts
-        )
+        return run_sequences(self, generator, prompts)
 
     def start(self, prompt: Prompt, number: int, receive: Receive) -> Callable[[], None]:
-        with self.admitted(prompt.engine_texts - number):
-            return self._engine.start(prompt, receive)
+        with self.admitted(prompt.backend_sequences - number):
+            return self._scheduler.start(prompt, receive)
 
     def agrees(self, ids: list[int]) -> bool:
-        """Return whether a text of the engine is that of `generate`, if that is exact."""
+        """Return whether the scheduler and `generate` generate the same tokens; True if inexact."""
         inbox: SimpleQueue[NewTokens] = SimpleQueue()
         features = {"input_ids": ids}
         prompt = Prompt(features, Encoding(), GenerationParameters(), TRIAL_TOKENS)
-        self._engine.start(prompt, inbox.put)
+        self._scheduler.start(prompt, inbox.put)
         found: list[int] = []
         finished = False
         while not finished:
@@ -128,27 +119,26 @@ class PagedModel(BatchScheduler, GenerationBackend):
 
     @property
     def load_metrics(self) -> Mapping[str, float]:
-        """The numbers of running and waiting texts, and the used share of the cache in percent."""
-        own = self._engine.load_metrics
-        groups = super().load_metrics
-        return {name: value + groups.get(name, 0) for name, value in own.items()}
+        batches = super().load_metrics
+        own = self._scheduler.load_metrics.items()
+        return {name: value + batches.get(name, 0) for name, value in own}
 
     def _is_greedy(self, prompt: Prompt) -> bool:
-        """Return whether a text takes the most likely token of the model itself in each place."""
+        """Return whether each token is the most likely one by the model's own logits."""
         parameters = prompt.parameters
-        given = {**self._base.to_dict(), **parameters.for_generate, **parameters.for_kit}
+        given = {**self._base.to_dict(), **parameters.for_generate, **parameters.for_processors}
         changed = [
             name for name, neutral in NEUTRAL.items() if given.get(name) not in (None, neutral)
         ]
-        other_ends = prompt.ends(self._base) != end_tokens(self._base)
+        other_ends = prompt.end_tokens(self._base) != end_tokens(self._base)
         fits = len(prompt) + prompt.new_tokens <= self._capacity
-        special = parameters.records_tokens or other_ends or prompt.grammar or prompt.syntax
+        special = parameters.returns_logprobs or other_ends or prompt.grammar or prompt.syntax
         return fits and not (changed or special)
 
 
 @dataclass(eq=False)
-class _Text:
-    """A text, the blocks that it may need, and how many of its tokens were passed on."""
+class _Sequence:
+    """A sequence, the blocks that it may need, and the number of its tokens that were passed on."""
 
     prompt: Prompt
     receive: Receive
@@ -157,16 +147,16 @@ class _Text:
     seen: int = 0
 
 
-class PagedEngine:
-    """The manager of transformers, and the texts that it generates.
+class PagedScheduler:
+    """The manager of transformers, and the sequences that run in it or wait for it.
 
-    Texts start only where the cache has blocks for all their tokens: the manager would else
+    A sequence starts when the cache has blocks for all of its tokens: the manager would otherwise
     interrupt others.
 
     Args:
-        module: the module, which nothing else runs: the manager changes its attention.
+        module: a module that nothing else runs, because the manager changes its attention.
         base: the checkpoint's generation config.
-        settings: the size of the cache and the numbers of texts.
+        settings: the sizes.
     """
 
     def __init__(
@@ -182,15 +172,15 @@ class PagedEngine:
         )
         self._lock = threading.RLock()
         self._started = 0
-        self._running: dict[str, _Text] = {}
-        self._waiting: deque[_Text] = deque()
+        self._running: dict[str, _Sequence] = {}
+        self._waiting: deque[_Sequence] = deque()
         self._failed = self._closed = False
         # The thread of the manager is a daemon like the one that starts it.
         threading.Thread(target=self._run, name="continuous-batching", daemon=True).start()
 
     @property
     def load_metrics(self) -> Mapping[str, float]:
-        """The numbers of running and waiting texts, and the reserved share of the cache."""
+        """The numbers of running and waiting sequences, and the percentage of reserved blocks."""
         with self._lock:
             return {
                 "running_texts": len(self._running),
@@ -199,11 +189,7 @@ class PagedEngine:
             }
 
     def start(self, prompt: Prompt, receive: Receive) -> Callable[[], None]:
-        """Start a text, and return a function that ends it before its end.
-
-        Args:
-            prompt: the prompt.
-            receive: takes its tokens, in a thread of the engine; it must return at once.
+        """Start a sequence, and return a function that cancels it.
 
         Raises:
             EngineFailed: the manager has ended.
@@ -213,10 +199,10 @@ class PagedEngine:
                 raise EngineFailed
             self._started += 1
             blocks = math.ceil((len(prompt) + prompt.new_tokens) / BLOCK)
-            text = _Text(prompt, receive, str(self._started), blocks)
-            self._waiting.append(text)
+            sequence = _Sequence(prompt, receive, str(self._started), blocks)
+            self._waiting.append(sequence)
             self._start_waiting()
-        return partial(self._cancel, text)
+        return partial(self._cancel, sequence)
 
     def close(self) -> None:
         """End the threads."""
@@ -224,32 +210,32 @@ class PagedEngine:
 
     @property
     def _reserved(self) -> int:
-        return sum(text.blocks for text in self._running.values())
+        return sum(sequence.blocks for sequence in self._running.values())
 
     def _start_waiting(self) -> None:
-        """Start the texts that wait, in their order, as far as there is space for them."""
+        """Start the waiting sequences, in their order, for which the cache has room."""
         while self._waiting and len(self._running) < self._settings.max_running:
             if self._reserved + self._waiting[0].blocks > self._settings.blocks:
                 return
-            text = self._waiting.popleft()
-            self._running[text.number] = text
+            sequence = self._waiting.popleft()
+            self._running[sequence.number] = sequence
             self._manager.add_request(
-                [int(token) for token in text.prompt.features["input_ids"]],
-                text.number,
-                max_new_tokens=text.prompt.new_tokens,
+                [int(token) for token in sequence.prompt.features["input_ids"]],
+                sequence.number,
+                max_new_tokens=sequence.prompt.new_tokens,
                 streaming=True,
             )
 
-    def _cancel(self, text: _Text) -> None:
+    def _cancel(self, sequence: _Sequence) -> None:
         with self._lock:
-            if self._running.pop(text.number, None):
-                self._manager.cancel_request(text.number)
+            if self._running.pop(sequence.number, None):
+                self._manager.cancel_request(sequence.number)
                 self._start_waiting()
-            elif text in self._waiting:
-                self._waiting.remove(text)
+            elif sequence in self._waiting:
+                self._waiting.remove(sequence)
 
     def _run(self) -> None:
-        """Pass tokens on until the engine is closed, or the manager fails."""
+        """Pass tokens on until the scheduler is closed, or the manager fails."""
         self._manager.start()
         try:
             self._pass_all_on()
@@ -271,44 +257,41 @@ class PagedEngine:
 
     def _pass_on(self, output: Any) -> None:
         with self._lock:
-            text = self._running.get(output.request_id)
-            if text is None:
+            sequence = self._running.get(output.request_id)
+            if sequence is None:
                 return
-            new = list(output.generated_tokens[text.seen :])
-            text.seen += len(new)
+            new = list(output.generated_tokens[sequence.seen :])
+            sequence.seen += len(new)
             finished, failed = output.is_finished(), output.error is not None
             if finished or failed:
-                del self._running[text.number]
+                del self._running[sequence.number]
                 self._start_waiting()
         error = self._error(output.error) if failed else None
-        text.receive(NewTokens([new], finished=finished, error=error))
+        sequence.receive(NewTokens([new], finished=finished, error=error))
 
     def _error(self, message: str) -> RequestError:
-        """Return the error of a text; the manager goes on, unless it has stopped itself."""
+        """Return the error of a sequence; the manager continues, unless it has stopped itself."""
         if is_stopping(self._manager):
             return EngineFailed()
-        logger.error("transformers' continuous batching failed at a text")
+        logger.error("transformers' continuous batching failed at a sequence")
         return classify(RuntimeError(message))
 
     def _fail(self) -> None:
         with self._lock:
             self._failed = True
-            texts = [*self._running.values(), *self._waiting]
+            sequences = [*self._running.values(), *self._waiting]
             self._running, self._waiting = {}, deque()
-        for text in texts:
-            text.receive(NewTokens(error=EngineFailed()))
+        for sequence in sequences:
+            sequence.receive(NewTokens(error=EngineFailed()))
 
 
 def as_paged(model: Model, module: PreTrainedModel, spec: ModelSpec) -> PagedModel | None:
-    """Return a model whose greedy texts the manager generates.
+    """Return a model with paged attention; None if the manager and `generate` differ.
 
     Args:
         model: the model, after the trial of its batches.
         module: its module.
-        spec: the model, as it was loaded.
-
-    Returns:
-        The model; None if the manager does not generate the texts of `generate`.
+        spec: its specification.
     """
     handler, checkpoint = spec.config.handler, spec.checkpoint
     blocks = cache_blocks(spec, PRECISIONS[module.dtype], module.device) * CACHE_BLOCK // BLOCK
@@ -321,14 +304,14 @@ def as_paged(model: Model, module: PreTrainedModel, spec: ModelSpec) -> PagedMod
         reason = "other texts"
     except Exception as error:  # noqa: BLE001 - each family refuses it in its own way
         reason = type(error).__name__
-    logger.info("%s runs in static groups (%s)", checkpoint.architecture, reason)
+    logger.info("%s runs in batches of generate (%s)", checkpoint.architecture, reason)
     return None
 
 
-def _twin(module: PreTrainedModel) -> PreTrainedModel:
-    """Return a module with the same weights in memory, and a configuration of its own."""
-    twin: PreTrainedModel = copy.deepcopy(
+def _with_shared_weights(module: PreTrainedModel) -> PreTrainedModel:
+    """Return a copy of a module that shares its weights in memory."""
+    copied: PreTrainedModel = copy.deepcopy(
         module, {id(tensor): tensor for tensor in module.parameters()}
     )
-    vars(twin).pop("forward", None)  # A compiled one runs the other module.
-    return twin
+    vars(copied).pop("forward", None)  # A compiled one runs the other module.
+    return copied

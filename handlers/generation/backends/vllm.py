@@ -1,7 +1,7 @@
 """Text generation by vLLM, for `engine: vllm`.
 
-vLLM requires other versions of packages than the kit, so it runs in a process of its own, with the
-Python that the YAML names. See :mod:`handlers.generation.backends.vllm_process`.
+vLLM requires other versions of packages, so it runs in another process, with the Python that the
+YAML names: :mod:`handlers.generation.backends.vllm_process`.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from handlers.checkpoints.model_spec import ModelSpec
 from handlers.errors import InternalError, RequestError, Unprocessable, WrongConfig
 from handlers.generation.backends.process import BackendModel, BackendProcess, BackendProgram
 from handlers.generation.backends.settings import (
-    CHOOSING,
     GIGABYTE,
     MAX_SEED,
+    SAMPLING_PARAMETERS,
     bytes_per_token,
     cache_bytes,
-    given_settings,
-    lacking_parameters,
-    longest_text,
-    refusal,
-    settings_of_checkpoint,
+    checkpoint_settings,
+    effective_settings,
+    longest_sequence,
+    unsupported_message,
+    unsupported_parameters,
 )
 from handlers.generation.generator import Prompt, end_tokens
 from handlers.generation.parameter_spec import ParameterSpec
@@ -51,18 +51,18 @@ PROGRAM = BackendProgram(
     "the checkpoint",
     "its messages are in the log of this worker; correct what they say, or leave engine out",
 )
-ENGINE = "engine: vllm"
+MODE = "engine: vllm"
 NOT_WITH_GRAMMARS = ("min_new_tokens", "allowed_token_ids")
 # Tokens of a block of vLLM's cache on CPUs.
 BLOCK = 128
-# An import of the worker's modules, or of the archive's, would take the place of vLLM's own.
+# Modules of the worker or of the archive would take the place of vLLM's own.
 DROPPED = {"PYTHONPATH", "PYTHONHOME"}
 ENVIRONMENT = {
     "DO_NOT_TRACK": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
-    # A fork would keep the connection to the worker open after the end of the first process.
+    # A fork would keep the connection to the worker open after the end of its parent.
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
 }
 HAS_VLLM = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
@@ -73,57 +73,59 @@ class VllmModel(BackendModel):
 
     Args:
         process: vLLM's process.
-        limit: how many texts may run or wait for others to end.
+        capacity: the maximum number of sequences that run or wait.
         base: the checkpoint's generation config.
-        has_grammars: whether vLLM can bind a text to a grammar.
+        has_grammars: whether vLLM supports grammars for this model.
         load_static: loads the model for forward passes and batches, which explanations need.
     """
 
     def __init__(
         self,
         process: BackendProcess,
-        limit: int,
+        capacity: int,
         base: GenerationConfig,
         has_grammars: bool,
         load_static: Callable[[], Model],
     ) -> None:
-        super().__init__(process, limit, LazyLoad(load_static), has_gradients=True)
-        self._base, self._has_grammars = _base_of(base), has_grammars
+        super().__init__(process, capacity, LazyLoad(load_static), has_gradients=True)
+        self._base, self._has_grammars = _checked_base(base), has_grammars
         self._ends = end_tokens(base)
 
     @property
     def generation(self) -> GenerationInfo:
         grammars = () if self._has_grammars else ("grammar", "tools")
-        return GenerationInfo(PROGRAM.name, refused=sorted([*lacking_parameters(_does), *grammars]))
+        return GenerationInfo(
+            PROGRAM.name, refused=sorted([*unsupported_parameters(_supports), *grammars])
+        )
 
     def _settings(self, prompt: Prompt, number: int) -> dict[str, Any]:
         settings = sampling_settings(self._base, prompt.parameters, number)
-        # vLLM would find no token at all where a grammar excludes the others.
+        # vLLM would allow no token where the grammar excludes those that these parameters allow.
         for name in NOT_WITH_GRAMMARS if prompt.grammar else ():
             if getattr(prompt.parameters, name):
                 raise Unprocessable(
-                    f"{name} cannot be done with response_format, grammar or tools by this model,"
-                    f" which has {ENGINE}; leave one of them out."
+                    f"{name} is not supported with response_format, grammar or tools by this model,"
+                    f" which has {MODE}; leave one of them out."
                 )
         if prompt.grammar:
             settings.pop("min_tokens", None)
-        ends = prompt.parameters.ends(self._ends)
-        # vLLM ends a text at the end token of its tokenizer, too, where it has one.
+        ends = prompt.parameters.end_tokens(self._ends)
+        # vLLM also ends a sequence at the end token of its tokenizer.
         ignores = {} if self._ends <= ends else {"ignore_eos": True}
         stops = {"max_tokens": prompt.new_tokens, "stop_token_ids": sorted(ends)}
         return {**settings, **ignores, **stops}
 
     def _constraints(self, grammar: TextGrammar) -> dict[str, Any]:
-        followed = grammar.followed()
+        compilable = grammar.compilable()
         if not self._has_grammars:
             raise Unprocessable(
-                "response_format, grammar and tools cannot be done by this model with"
-                f" {ENGINE}: the end token of its tokenizer ends no text; leave them out."
+                "response_format, grammar and tools are not supported by this model with"
+                f" {MODE}: the end token of its tokenizer ends no text; leave them out."
             )
-        return {"grammar": followed.lark}
+        return {"grammar": compilable.lark}
 
     def _failure(self, reason: str) -> RequestError:
-        logger.error("vLLM failed at a text: %s", reason)
+        logger.error("vLLM failed at a sequence: %s", reason)
         return InternalError(RuntimeError())
 
 
@@ -136,11 +138,11 @@ def load_vllm(spec: ModelSpec, dtype: str, load_static: Callable[[], Model]) -> 
         load_static: loads the model for forward passes and batches, which explanations need.
 
     Raises:
-        WrongConfig: there is no vLLM, or its cache is too small for a text.
+        WrongConfig: there is no vLLM, or its cache is too small for a sequence.
         WrongCheckpoint: vLLM does not load the checkpoint.
     """
     handler, base = spec.config.handler, spec.checkpoint.generation_config
-    _base_of(base)
+    _checked_base(base)
     python = handler.vllm_python or sys.executable
     _check_python(python, handler.vllm_python)
     check_weights(spec.directory, spec.checkpoint.config, allow_pickle=handler.allow_pickle)
@@ -152,20 +154,20 @@ def load_vllm(spec: ModelSpec, dtype: str, load_static: Callable[[], Model]) -> 
         environment,
         hang_seconds=spec.config.hang_seconds,
     )
-    limit = handler.max_num_seqs + handler.max_waiting
-    return VllmModel(process, limit, base, _has_grammars(spec), load_static)
+    capacity = handler.max_num_seqs + handler.max_waiting
+    return VllmModel(process, capacity, base, _has_grammars(spec), load_static)
 
 
 def engine_arguments(spec: ModelSpec, dtype: str) -> dict[str, Any]:
     """Return the values of vLLM's `AsyncEngineArgs`.
 
     Raises:
-        WrongConfig: the cache is too small for a text.
+        WrongConfig: the cache is too small for a sequence.
     """
     is_quantized = quantization_method(spec.checkpoint.config)
     return {
         "model": str(spec.directory),
-        # It is read for grammars alone.
+        # Only grammars need the tokenizer.
         "skip_tokenizer_init": not _has_grammars(spec),
         "tokenizer_mode": "hf",
         "structured_outputs_config": {"backend": "guidance"},
@@ -174,11 +176,11 @@ def engine_arguments(spec: ModelSpec, dtype: str) -> dict[str, Any]:
         "use_tqdm_on_load": False,
         "dtype": "auto" if is_quantized else dtype,
         "generation_config": "vllm",
-        "max_model_len": longest_text(spec),
+        "max_model_len": longest_sequence(spec),
         "max_num_seqs": spec.config.handler.max_num_seqs,
         "max_logprobs": MAX_TOP_TOKENS,
         "enable_prefix_caching": True,
-        # Otherwise two workers would sample the same texts, and each one again after a restart.
+        # Otherwise all workers would sample the same texts, and again after a restart.
         "seed": secrets.randbits(31),
         "disable_log_stats": True,
         **_cache_arguments(spec, getattr(torch, dtype).itemsize),
@@ -188,53 +190,53 @@ def engine_arguments(spec: ModelSpec, dtype: str) -> dict[str, Any]:
 def sampling_settings(
     base: Mapping[str, Any], parameters: GenerationParameters, number: int
 ) -> dict[str, Any]:
-    """Return the values of vLLM's `SamplingParams` for a prompt.
+    """Return the values of vLLM's `SamplingParams` for a sequence of a prompt.
 
     Args:
         base: the values of the checkpoint's generation config.
-        parameters: those of the prompt.
+        parameters: the parameters of the prompt.
         number: which of the prompt's sequences it is; with a seed, each has another.
 
     Raises:
-        Unprocessable: vLLM cannot do what a parameter says.
+        Unprocessable: vLLM does not support a parameter.
     """
-    given = given_settings(base, parameters)
+    given = effective_settings(base, parameters)
     for name, value in given.items():
-        spec = CHOOSING[name]
-        if not _does(spec) and value not in (None, spec.neutral):
-            raise Unprocessable(refusal(name, value, ENGINE))
-    names = ((CHOOSING[name].vllm, value) for name, value in given.items())
+        spec = SAMPLING_PARAMETERS[name]
+        if not _supports(spec) and value not in (None, spec.neutral):
+            raise Unprocessable(unsupported_message(name, value, MODE))
+    names = ((SAMPLING_PARAMETERS[name].vllm, value) for name, value in given.items())
     settings = {name: value for name, value in names if name}
     if not given.get("do_sample"):
         settings["temperature"] = 0.0
     if parameters.seed is not None and given.get("do_sample"):
         settings["seed"] = (parameters.seed + number) % MAX_SEED
-    if parameters.records_tokens:
+    if parameters.returns_logprobs:
         settings["logprobs"] = parameters.top_n_tokens
     return settings
 
 
 def _has_grammars(spec: ModelSpec) -> bool:
-    """Return whether vLLM can bind texts to grammars: the tokenizer's end token must end them."""
+    """Return whether vLLM supports grammars: the tokenizer's end token must end a text."""
     checkpoint = spec.checkpoint
     return checkpoint.tokenizer.eos_token_id in end_tokens(checkpoint.generation_config)
 
 
-def _base_of(base: GenerationConfig) -> dict[str, Any]:
-    return settings_of_checkpoint(base, _does, ENGINE)
+def _checked_base(base: GenerationConfig) -> dict[str, Any]:
+    return checkpoint_settings(base, _supports, MODE)
 
 
-def _does(spec: ParameterSpec) -> bool:
+def _supports(spec: ParameterSpec) -> bool:
     return spec.vllm is not None
 
 
 def _cache_arguments(spec: ModelSpec, size: int) -> dict[str, int]:
-    """Return the size of the cache; none for an accelerator, most of whose memory vLLM takes."""
+    """Return the size of the cache; none for an accelerator, whose memory vLLM takes by itself."""
     handler = spec.config.handler
     if spec.device.type != "cpu" and handler.cache_size is None:
         return {}
     token = bytes_per_token(spec.checkpoint.config.get_text_config(), size)
-    cache, text = cache_bytes(spec, size, BLOCK), longest_text(spec)
+    cache, text = cache_bytes(spec, size, BLOCK), longest_sequence(spec)
     if cache < text * token:
         raise WrongConfig(
             "handler.cache_size",
@@ -263,8 +265,8 @@ def _check_python(python: str, named: str | None) -> None:
         raise WrongConfig(
             where,
             f"is {named or 'vllm'}, and {'that' if named else 'this'} Python has no vLLM",
-            "install vLLM in an environment of its own, and set handler.vllm_python to the Python"
-            " executable of it",
+            "install vLLM in another environment, and set handler.vllm_python to its Python"
+            " executable",
         )
 
 

@@ -1,8 +1,8 @@
 """The process that runs vLLM; :mod:`vllm` starts it.
 
-It may run with another Python than the worker, so this script imports nothing of the package. Its
-commands and events are those of :mod:`handlers.generation.backends.process`. Its arguments are
-vLLM's `AsyncEngineArgs`, and the settings of a text are its `SamplingParams` and a `grammar` in
+It may run with another Python than the worker, so this script imports nothing of the package.
+:mod:`handlers.generation.backends.process` describes its commands and events. Its arguments are
+vLLM's `AsyncEngineArgs`, and the settings of a sequence are `SamplingParams` and a `grammar` in
 llguidance's variant of Lark.
 """
 
@@ -25,7 +25,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 from vllm.v1.metrics.loggers import StatLoggerBase
 
-# The processes of vLLM import this script too, as they are spawned.
+# The processes that vLLM spawns import this script, too.
 run_path(str(Path(__file__).parents[2] / "compat" / "vllm.py"))["pause_while_polling"]()
 # vLLM compiles what computes log probabilities at their first use, for one row and for more.
 WARM_UP = {
@@ -41,18 +41,18 @@ WARM_UP = {
 WARM_UP_PROMPT = [1, 2]
 # The tables of the vocabulary are built for the first grammar.
 WARM_UP_GRAMMAR = {"max_tokens": 2, "grammar": "start: /.*/"}
-# More tokens than a text has between its first and its last output.
-WHOLE = 1 << 30
-# Bytes of a command; the tokens of a prompt are the most of it.
+# A `stream_interval` that no sequence reaches.
+NO_STREAM = 1 << 30
+# The maximum length of a command in bytes; most of it are the tokens of a prompt.
 MAX_LINE = 1 << 28
 
 
 class Steps(StatLoggerBase):
-    """Notes the steps of vLLM, whose loggers are called after each of them.
+    """A logger of vLLM, which calls it after each step.
 
     Attributes:
-        percent: the used share of the cache after the last one.
-        on_step: is called after each one.
+        percent: the used percentage of the cache after the last step.
+        on_step: is called after each step.
     """
 
     def __init__(self, vllm_config: Any = None, engine_index: int = 0) -> None:
@@ -60,7 +60,7 @@ class Steps(StatLoggerBase):
         self.on_step: Callable[[], None] = lambda: None
 
     def record(self, scheduler_stats: Any, *_: Any, **__: Any) -> None:
-        """Note a step."""
+        """Take the statistics of a step."""
         if scheduler_stats is not None:
             self.percent = 100 * scheduler_stats.kv_cache_usage
         self.on_step()
@@ -70,11 +70,11 @@ class Steps(StatLoggerBase):
 
 
 class Process:
-    """Runs texts side by side.
+    """Runs sequences side by side.
 
     Args:
         engine: vLLM's `AsyncLLM`.
-        steps: notes its steps.
+        steps: the logger of its steps.
         writer: the connection to the worker.
     """
 
@@ -102,7 +102,7 @@ class Process:
             command = json.loads(line)
             if "ping" in command:
                 self._owes_pong = True
-                # The steps are those of another process, which may hang while this one does not.
+                # While sequences run, the pong waits for a step: vLLM's process may hang.
                 if not self._running:
                     self._answer_ping()
             elif "cancel" in command:
@@ -113,8 +113,8 @@ class Process:
     def _start(
         self, start: int, prompt: list[int], settings: dict[str, Any], *, in_parts: bool
     ) -> None:
-        if not in_parts:  # vLLM gives the first token and the end in any case.
-            settings = {**settings, "stream_interval": WHOLE}
+        if not in_parts:  # vLLM sends the first token and the end in any case.
+            settings = {**settings, "stream_interval": NO_STREAM}
         task = asyncio.create_task(self._generate(start, prompt, settings))
         self._running[start] = task
         task.add_done_callback(lambda _: self._forget(start))
@@ -147,7 +147,7 @@ class Process:
             self._report({"id": number, "refused": str(error) or type(error).__name__})
 
     def _report(self, event: dict[str, Any]) -> None:
-        """Send an event, with those of the other texts of a step."""
+        """Send an event, together with the events of other sequences of the step."""
         if not self._events:
             asyncio.get_running_loop().call_soon(self._flush)
         self._events.append(event)
@@ -158,7 +158,7 @@ class Process:
 
 
 def _event(output: Any, top: int) -> dict[str, Any]:
-    """Return the new tokens of a text, with as many of the most likely ones for each as `top`."""
+    """Return the event of new tokens, with a number of the most likely tokens for each."""
     (text,) = output.outputs
     if text.finish_reason == "error":
         return {"error": "it ended with an error"}
@@ -174,7 +174,7 @@ def _event(output: Any, top: int) -> dict[str, Any]:
 
 
 def _most_likely(place: dict[int, Any], count: int) -> list[tuple[int, float]]:
-    """Return the most likely tokens of a place, which also has the chosen one."""
+    """Return the most likely tokens of a place, whose entries include the chosen token."""
     ranked = sorted((each.rank, token, each.logprob) for token, each in place.items())
     return [(token, logprob) for _, token, logprob in ranked[:count]]
 
@@ -185,7 +185,7 @@ def send(writer: asyncio.StreamWriter, event: dict[str, Any]) -> None:
 
 
 def generate(engine: Any, name: str, prompt: list[int], settings: dict[str, Any]) -> Any:
-    """Return an iterator over the outputs of a text, each with its new tokens."""
+    """Return an iterator over the outputs of a sequence, each with its new tokens."""
     others = {name: value for name, value in settings.items() if name != "grammar"}
     grammar = settings.get("grammar")
     sampling = SamplingParams.from_optional(
@@ -198,7 +198,7 @@ def generate(engine: Any, name: str, prompt: list[int], settings: dict[str, Any]
 
 
 async def warm_up(engine: Any, *, grammars: bool) -> None:
-    """Run one text, two at once, and one with a grammar where there may be some."""
+    """Run one sequence, two at once, and one with a grammar if grammars are supported."""
 
     async def run(name: str, settings: dict[str, Any]) -> None:
         async for _ in generate(engine, name, WARM_UP_PROMPT, settings):
@@ -211,7 +211,7 @@ async def warm_up(engine: Any, *, grammars: bool) -> None:
 
 
 async def serve(connection: socket.socket, arguments: dict[str, Any]) -> None:
-    """Load a model and run texts until the worker ends."""
+    """Load a model and run sequences until the worker ends."""
     reader, writer = await asyncio.open_connection(sock=connection, limit=MAX_LINE)
     steps = Steps()
     engine = None

@@ -95,6 +95,18 @@ def test_the_number_of_beams_is_bounded(changed: Callable[..., Path], mode: str)
         {"eos_token_id": "a"},
         {"eos_token_id": [1, None]},
         {"sequence_bias": [[1, 2.0]]},
+        {"sequence_bias": []},
+        {"sequence_bias": [[[], 2.0]]},
+        {"sequence_bias": [[[5], "x"]]},
+        {"bad_words_ids": []},
+        {"bad_words_ids": [[]]},
+        {"forced_eos_token_id": []},
+        {"bos_token_id": "a"},
+        {"no_repeat_ngram_size": 1.5},
+        {"min_length": 2.5},
+        {"min_new_tokens": 2.5},
+        {"prefill_chunk_size": 2.5},
+        {"low_memory": True},
     ],
     ids=lambda values: "-".join(values),
 )
@@ -141,6 +153,10 @@ def test_a_token_that_is_in_no_vocabulary_is_refused(
         {"max_length": 10**30},
         {"exponential_decay_length_penalty": [1, 2.0]},
         {"bad_words_ids": [[5]], "sequence_bias": [[[5], 2.0]], "suppress_tokens": [5]},
+        {"suppress_tokens": [], "begin_suppress_tokens": [], "eos_token_id": []},
+        {"cache_implementation": "static"},
+        {"cache_implementation": "quantized", "use_cache": False},
+        {"bos_token_id": 99_999},
     ],
     ids=lambda values: "-".join(values),
 )
@@ -152,6 +168,53 @@ def test_a_value_that_means_nothing_here_does_no_harm(
     (text,) = model.ask("Ada", **FEW)
     assert text["generated_text"].startswith("Ada")
     assert len(model.ask("Ada", do_sample=True, seed=1, num_return_sequences=2, **FEW)) == 2
+
+
+@pytest.mark.parametrize(
+    ("mode", "values", "facts"),
+    [
+        ("text_generation", {}, ["optimum-quanto"]),
+        ("text_generation", {"cache_config": {"backend": "hqq"}}, ["hqq"]),
+        ("text_generation", {"cache_config": {"backend": "x"}}, ["'x'"]),
+        ("text2text_generation", {}, ["encoder-decoders"]),
+    ],
+)
+def test_a_quantized_cache_that_transformers_cannot_make_is_refused(
+    changed: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    mode: str,
+    values: dict[str, Any],
+    facts: list[str],
+) -> None:
+    monkeypatch.setattr("handlers.generation.checkpoint_defaults.is_installed", lambda _: False)
+    folder = changed(mode, cache_implementation="quantized", **values)
+    with refused(WrongCheckpoint, FILE, "cache_implementation", *facts):
+        Served(folder, mode)
+
+
+@pytest.mark.parametrize("name", ["offloaded", "offloaded_static"])
+def test_a_cache_that_is_offloaded_needs_a_gpu(
+    changed: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
+    with refused(WrongCheckpoint, FILE, "cache_implementation", name, "GPU"):
+        Served(changed("text_generation", cache_implementation=name), "text_generation")
+
+
+def test_a_decoder_without_a_token_to_begin_with_is_refused(changed: Callable[..., Path]) -> None:
+    mode = "text2text_generation"
+    neither = {"decoder_start_token_id": None, "bos_token_id": None}
+    with refused(WrongCheckpoint, FILE, "decoder_start_token_id", "bos_token_id"):
+        Served(changed(mode, **neither), mode)
+
+
+def test_a_decoder_may_begin_with_the_token_of_the_beginning(changed: Callable[..., Path]) -> None:
+    mode = "text2text_generation"
+    folder = changed(mode, decoder_start_token_id=None, bos_token_id=3)
+    assert Served(folder, mode).ask("Ada", **FEW)
+    (folder / FILE).write_text(json.dumps({"bos_token_id": 99_999}), encoding="utf-8")
+    with refused(WrongCheckpoint, FILE, "bos_token_id", 99_999):
+        Served(folder, mode)
 
 
 @pytest.mark.parametrize("mode", ["visual_question_answering", "document_question_answering"])

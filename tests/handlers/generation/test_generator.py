@@ -151,9 +151,9 @@ class DeadlineOfQuestions(Deadline):
         self._questions = questions
 
     @property
-    def passed(self) -> bool:
+    def overrun(self) -> float:
         self._questions -= 1
-        return self._questions < 0
+        return -1.0 - self._questions
 
 
 def run(model: Served, deadline: Deadline, *requests: Request) -> list[RowOutcome]:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from handlers.generation.decoding import IncrementalDecoder, Tail
+from handlers.generation.decoding import DecoderState, IncrementalDecoder
 from handlers.generation.stopping import (
     BeamCriterion,
     DeadlineCriterion,
@@ -144,6 +144,6 @@ def test_processes_of_torchrun_ask_for_the_time_at_every_eighth_step(monkeypatch
 def test_recorded_tokens_end_within_a_length(length: int | None, count: int) -> None:
     tokens = [GeneratedToken(id=number, text="", logprob=0.0) for number in (5, 6)]
     records = tuple(map(TokenRecord, (0, 3), tokens))
-    text = GenerationState("foxbear", 2, None, Tail((), 0, 0), records)
+    text = GenerationState("foxbear", 2, None, DecoderState((), 0, 0), records)
     found = text.recorded_tokens(length=length)
     assert [token.text for token in found] == ["fox", "bear"][:count]

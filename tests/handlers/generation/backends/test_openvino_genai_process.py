@@ -11,7 +11,7 @@ import pytest
 # Not there beside the newest transformers.
 openvino_genai = pytest.importorskip("openvino_genai")
 
-from handlers.generation.backends.openvino_genai_process import DummyTexts, Process  # noqa: E402
+from handlers.generation.backends.openvino_genai_process import Fillers, Process  # noqa: E402
 from tests.sentences import refused  # noqa: E402
 
 pytestmark = pytest.mark.openvino
@@ -62,8 +62,8 @@ def steps_before(
     pipeline, channel = Pipeline(), Channel([*turns, *([()] * 20)])
     process: Any = Process
     with pytest.raises(EOFError):
-        alone = DummyTexts(pipeline, 1, 8)
-        process(channel, pipeline, None, max_running, splits_prompts=splits, dummies=alone).run()
+        alone = Fillers(pipeline, 1, 8)
+        process(channel, pipeline, None, max_running, splits_prompts=splits, fillers=alone).run()
     return pipeline.log[: pipeline.log.index(f"text {number}")].count("step")
 
 
@@ -118,8 +118,8 @@ def test_a_ping_is_answered_between_two_steps() -> None:
     pipeline = Pipeline()
     channel: Any = Channel([[RUNNING], [], [{"ping": True}], []])
     channel.send = lambda event: pipeline.log.append(str(event))
-    dummies: Any = DummyTexts(pipeline, 1, 8)
-    process = Process(channel, pipeline, None, 8, splits_prompts=False, dummies=dummies)
+    fillers: Any = Fillers(pipeline, 1, 8)
+    process = Process(channel, pipeline, None, 8, splits_prompts=False, fillers=fillers)
     with pytest.raises(EOFError):
         process.run()
     assert pipeline.log[1:] == ["step", "step", str({"pong": True}), "step", "step"]
@@ -157,25 +157,25 @@ class Texts:
         return [handle for handle in self.handles.values() if handle.status == status]
 
 
-def test_a_text_has_as_many_dummy_texts_as_there_are_threads_without_one() -> None:
+def test_a_text_has_as_many_fillers_as_there_are_threads_without_one() -> None:
     texts = Texts()
-    dummies = DummyTexts(texts, 3, 8)
+    fillers = Fillers(texts, 3, 8)
     for running, expected in ((1, 2), (1, 2), (2, 1), (3, 0), (32, 0), (1, 2)):
-        dummies.keep(running)
+        fillers.add_to(running)
         assert len(texts.running) == expected
 
 
-def test_a_dummy_text_that_has_ended_is_followed_by_another_one() -> None:
+def test_a_filler_that_has_ended_is_followed_by_another_one() -> None:
     texts = Texts()
-    dummies = DummyTexts(texts, 2, 8)
-    dummies.keep(1)
+    fillers = Fillers(texts, 2, 8)
+    fillers.add_to(1)
     texts.running[0].status = openvino_genai.GenerationStatus.FINISHED
-    dummies.keep(1)
+    fillers.add_to(1)
     assert len(texts.running) == 1
     assert len(texts.handles) == 2
 
 
-def test_no_text_has_dummy_texts_where_one_runs_as_several_do() -> None:
+def test_no_text_has_fillers_where_one_runs_as_several_do() -> None:
     texts = Texts()
-    DummyTexts(texts, 1, 8).keep(1)
+    Fillers(texts, 1, 8).add_to(1)
     assert not texts.handles

@@ -13,7 +13,12 @@ from typing import Any
 import pytest
 
 from handlers.errors import EngineFailed, Overloaded, RequestError, WrongCheckpoint
-from handlers.generation.backends.process import BackendModel, BackendProcess, BackendProgram, Text
+from handlers.generation.backends.process import (
+    BackendModel,
+    BackendProcess,
+    BackendProgram,
+    SequenceStart,
+)
 from handlers.process.threads import LazyLoad
 from tests.sentences import refused
 from tests.serving import Served
@@ -55,14 +60,14 @@ def test_a_process_without_a_sign_of_life_is_killed_and_its_texts_fail(
     process, events = start(tmp_path, READY + HANGING + DEAF, hang_seconds=0.5), list[object]()
     # It lives for as long as it answers.
     assert not process._ended.wait(1.5)
-    process.start(Text(1, [5], {}, in_parts=False), 4, events.append)
+    process.start(SequenceStart(1, [5], {}, in_parts=False), 4, events.append)
     for thread in process._threads:
         thread.join(60)
     assert events == [{"error": None}]
     assert process.has_failed and process._process.returncode == -signal.SIGKILL
     assert "no sign of life for 0.5 s" in caplog.text
     with pytest.raises(EngineFailed):
-        process.start(Text(2, [5], {}, in_parts=False), 4, events.append)
+        process.start(SequenceStart(2, [5], {}, in_parts=False), 4, events.append)
 
 
 def test_a_process_that_is_stopped_is_killed_while_it_has_nothing_to_do(tmp_path: Path) -> None:
@@ -93,7 +98,7 @@ class CancelledMeanwhile(dict[int, Any]):
 def test_a_text_that_is_cancelled_while_it_is_passed_on_is_forgotten(tmp_path: Path) -> None:
     process = start(tmp_path, READY + DEAF)
     process._receivers = texts = CancelledMeanwhile(process)
-    process.start(Text(1, [5], {}, in_parts=True), 4, lambda _: None)
+    process.start(SequenceStart(1, [5], {}, in_parts=True), 4, lambda _: None)
     process._pass_on({"id": 1, "finished": False})
     for thread in texts.cancelling:
         thread.join(60)
@@ -106,22 +111,22 @@ def test_an_error_of_a_step_fails_the_texts_and_later_ones_and_quotes_no_text(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     process, events = start(tmp_path, READY + FAILING), list[object]()
-    process.start(Text(1, [5], {}, in_parts=False), 4, events.append)
+    process.start(SequenceStart(1, [5], {}, in_parts=False), 4, events.append)
     for thread in process._threads:
         thread.join(60)
     assert events == [{"error": None}]
     assert "RuntimeError" in caplog.text
     assert "secret" not in caplog.text
     with pytest.raises(EngineFailed):
-        process.start(Text(2, [5], {}, in_parts=False), 4, events.append)
+        process.start(SequenceStart(2, [5], {}, in_parts=False), 4, events.append)
 
 
 def test_a_setting_that_cannot_be_sent_is_the_error_of_its_text(tmp_path: Path) -> None:
     process, events = start(tmp_path, READY + FAILING), list[object]()
     with pytest.raises(TypeError):
-        process.start(Text(1, [5], {"set": {5}}, in_parts=False), 4, events.append)
-    assert process.texts == 0
-    process.start(Text(2, [5], {}, in_parts=False), 4, events.append)
+        process.start(SequenceStart(1, [5], {"set": {5}}, in_parts=False), 4, events.append)
+    assert process.sequences == 0
+    process.start(SequenceStart(2, [5], {}, in_parts=False), 4, events.append)
     for thread in process._threads:
         thread.join(60)
     assert events == [{"error": None}]
@@ -157,7 +162,7 @@ def test_all_texts_of_a_prompt_must_have_room(
     process, limits = start(tmp_path, READY + DEAF), list[int]()
     start_text = process.start
 
-    def recorded(text: Text, limit: int, receive: Any) -> None:
+    def recorded(text: SequenceStart, limit: int, receive: Any) -> None:
         limits.append(limit)
         start_text(text, limit, receive)
 
@@ -165,7 +170,7 @@ def test_all_texts_of_a_prompt_must_have_room(
     model: Any = StandIn(process, 3, LazyLoad(pytest.fail), has_gradients=False)
 
     def generate(texts: int, number: int = 0) -> None:
-        facts = {"engine_texts": texts, "grammar": None, "is_followed": False}
+        facts = {"backend_sequences": texts, "grammar": None, "is_incremental": False}
         model.start(SimpleNamespace(features={"input_ids": [5]}, **facts), number, lambda _: None)
 
     generate(2)
@@ -175,7 +180,7 @@ def test_all_texts_of_a_prompt_must_have_room(
     generate(1)
     with pytest.raises(Overloaded):
         generate(1)
-    assert process.texts == 3
+    assert process.sequences == 3
     # Each leaves room for those of its prompt that are still to come.
     assert limits == [2, 3, 3]
     process.close()

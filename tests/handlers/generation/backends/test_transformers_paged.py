@@ -191,7 +191,7 @@ def test_the_end_of_the_manager_fails_its_texts_and_later_ones(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine: Any = load(folder)
-    manager = engine.model._engine._manager
+    manager = engine.model._scheduler._manager
     monkeypatch.setattr(manager.batch_processor, "_generation_step", None)
     outcomes = [predict(engine, Request("Once", {})) for _ in range(2)]
     assert [type(outcome) for outcome in outcomes] == [EngineFailed] * 2
@@ -201,7 +201,7 @@ def test_the_end_of_the_manager_fails_its_texts_and_later_ones(
 def test_an_error_of_one_text_leaves_the_others_and_the_manager(
     engine: Any, reference: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    manager = engine.model._engine._manager
+    manager = engine.model._scheduler._manager
     add = manager.batch_processor.scheduler.add_waiting_request
 
     def fail_at_three_tokens(state: Any) -> None:

@@ -160,7 +160,7 @@ def test_a_wrong_grammar_is_the_error_of_its_text(engine: Engine) -> None:
     )
     assert isinstance(wrong, BadRequest)
     assert isinstance(tied, Unprocessable)
-    assert str(tied).startswith("min_new_tokens cannot be done with response_format, grammar")
+    assert str(tied).startswith("min_new_tokens is not supported with response_format, grammar")
     assert not isinstance(text, RequestError)
 
 
