@@ -306,17 +306,13 @@ class Protocol(BaseProtocol):
         return max(found, key=len, default=())
 
     def _check_stream(self, http_request: HttpRequest, request: Request) -> None:
-        if (
-            not (self.model.task.generation.texts or self.model.task.generation.images)
-            or http_request.explains
-        ):
+        generation = self.model.task.generation
+        if http_request.explains or not (generation.texts or generation.images):
             raise Unprocessable("Only generated texts and images are streamed; leave stream out.")
-        if self.model.task.generation.images and request.is_batch_item:
+        if generation.images and request.is_batch_item:
             raise Unprocessable("A stream has the images of one prompt; send one.")
-        if request.is_batch_item or self._parameter("num_return_sequences", request) not in (
-            None,
-            1,
-        ):
+        sequences = self._parameter("num_return_sequences", request)
+        if request.is_batch_item or sequences not in (None, 1):
             raise Unprocessable("A stream has one text; send one prompt and request one sequence.")
 
     def _parameter(self, name: str, request: Request) -> Any:

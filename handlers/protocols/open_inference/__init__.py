@@ -327,9 +327,13 @@ class Rows:
         values = [tensor.element(number, reads_media=self._reads_media) for tensor in self._inputs]
         if len(values) > 1:
             names = (tensor.name for tensor in self._inputs)
-            return Request(dict(zip(names, values, strict=True)), {**self._shared, **own}, False)
-        inputs, innermost = read_item(values[0], self._columns, "element", explains=self._explains)
-        return Request(inputs, {**self._shared, **own, **innermost}, is_batch_item=True)
+            inputs: Any = dict(zip(names, values, strict=True))
+        else:
+            inputs, innermost = read_item(
+                values[0], self._columns, "element", explains=self._explains
+            )
+            own |= innermost
+        return Request(inputs, {**self._shared, **own}, is_batch_item=True)
 
     def _check_counts(self) -> None:
         first = self._inputs[0]
