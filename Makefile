@@ -61,6 +61,8 @@ HERE := not vllm and not ray and not kserve and not soak
 # and the parts of `generate` that the kit replaces.
 LATEST_SET := $(addprefix tests/handlers/,test_contract.py test_batch_independence.py checkpoints compat formats/test_pretrained.py \
   generation/backends/test_transformers_paged.py generation/test_generator.py)
+# The port of one URL for all models and protocols; `make serve URL_PORT=0` starts none.
+URL_PORT ?= 8000
 # MODES="fill_mask summarization" names the modes of demo, serve, archives and models;
 # scripts/default_modes.py has those that they take without it.
 SERVED = $(or $(MODES),$(shell $(RUN) -m scripts.default_modes))
@@ -71,7 +73,7 @@ SERVED = $(or $(MODES),$(shell $(RUN) -m scripts.default_modes))
 
 help:
 	@echo "make demo         serve small models, send each a request, stop"
-	@echo "make serve        start the same server on 127.0.0.1:8080"
+	@echo "make serve        start the same server on 127.0.0.1:8080, and one URL for all models on 127.0.0.1:8000"
 	@echo "                  both take MODES=\"fill_mask summarization\", the tasks to serve"
 	@echo "make stop         stop that server"
 	@echo "make serve-ray    serve the same models with Ray Serve on 127.0.0.1:8080"
@@ -171,7 +173,7 @@ demo: models
 	$(RUN) -m scripts.demo $(MODES:%=--mode %)
 
 serve: archives
-	$(RUN) -m scripts.serve start $(SERVED:%=--models %)
+	$(RUN) -m scripts.serve start --url-port $(URL_PORT) $(SERVED:%=--models %)
 
 stop: $(READY)
 	$(RUN) -m scripts.serve stop

@@ -15,9 +15,11 @@ from hosts.command_line import plain_errors
 from scripts.archives.model_store import list_archives
 from scripts.command_line import PublicKey, split_names
 from scripts.paths import BUILD, MODEL_STORE, ROOT
+from scripts.serving.background import OneUrl, start_one_url
 from scripts.serving.fork_server.start import is_on as is_fork_server_on
+from scripts.serving.host_commands import body_limits
 from scripts.serving.logs import SERVER_LOG, following_lines, last_lines, log_filter
-from scripts.serving.ports import Ports
+from scripts.serving.ports import Ports, require_free
 from scripts.serving.processes import Memory
 from scripts.serving.properties import default_ports, read_properties
 from scripts.serving.server import DRAIN_SECONDS, Server, drain
@@ -59,6 +61,16 @@ def start(
         ),
     ] = is_fork_server_on(),
     public_key: PublicKey = None,
+    url_port: Annotated[
+        int,
+        typer.Option(
+            min=0, max=65535, help="The port of one URL for all models and protocols; 0: none."
+        ),
+    ] = 0,
+    api_key_file: Annotated[
+        Path | None,
+        typer.Option(help="API keys of that URL, one in a line.", exists=True, dir_okay=False),
+    ] = None,
     timeout: Annotated[
         float | None,
         typer.Option(
@@ -76,6 +88,8 @@ def start(
     ports = Ports(port, management_port, metrics_port, grpc_port, grpc_management_port)
     Ports.of(read_properties(CONFIG))  # It says what is wrong with them.
     _leave_if_running(workdir)
+    if url_port:
+        require_free(url_port)
     archives = list_archives(model_store, split_names(models))
     torchserve = TorchServe(
         workdir=workdir,
@@ -92,10 +106,11 @@ def start(
         on_failed=lambda name, reason: typer.echo(f"{name} did not load: {reason}", err=True),
     )
     if foreground:
-        _stay(torchserve)
+        _stay(torchserve, url_port, api_key_file)
     else:
         with console.status("Starting TorchServe and loading models"):
             server = torchserve.start()
+        _start_one_url(server, url_port, api_key_file)
         _announce(server)
 
 
@@ -110,6 +125,7 @@ def stop(
     """Stop the server and everything that it started, once it has answered its requests."""
     server = Server.of(workdir)
     alive = server is not None and server.is_alive()
+    _stop_one_url(workdir)
     if server:
         if alive and timeout:
             _drain(server, timeout)
@@ -133,6 +149,10 @@ def status(workdir: Workdir = BUILD / "server") -> None:
     workers = server.workers()
     console.print(f"{len(workers)} workers: {Memory.of_all(workers)}")
     console.print(f"{server.inference_url} (process {server.pid}, logs in {workdir / 'logs'})")
+    one_url = OneUrl.of(workdir)
+    if one_url:
+        answers = "answers" if one_url.is_alive() and one_url.is_ready() else "does not answer"
+        console.print(f"{one_url.inference_url} {answers} (log in {one_url.log})")
     raise typer.Exit(0 if all(ready.values()) and not server.left_out else 1)
 
 
@@ -170,24 +190,47 @@ def _leave_if_running(workdir: Path) -> None:
         console.print("TorchServe is running already; `python scripts/serve.py stop` ends it.")
         status(workdir)
     elif server:
+        _stop_one_url(workdir)
         server.stop()
 
 
 def _announce(server: Server) -> None:
+    if one_url := OneUrl.of(server.workdir):
+        console.print(f"One URL for all models: {one_url.inference_url} (see /docs)")
     console.print(f"Ask at {server.inference_url}/predictions/<model>")
 
 
-def _stay(torchserve: TorchServe) -> None:
+def _start_one_url(server: Server, port: int, api_key_file: Path | None) -> None:
+    """Start the server at one URL, unless its port is 0; TorchServe stops where that fails."""
+    if not port:
+        return
+    try:
+        start_one_url(server, port, body_limits(), api_key_file)
+    except BaseException:
+        server.stop()
+        raise
+
+
+def _stop_one_url(workdir: Path) -> None:
+    if one_url := OneUrl.of(workdir):
+        one_url.stop()
+
+
+def _stay(torchserve: TorchServe, url_port: int, api_key_file: Path | None) -> None:
     with torchserve as server:
+        _start_one_url(server, url_port, api_key_file)
         _announce(server)
         try:
             while server.is_alive():
                 time.sleep(0.5)
         except (KeyboardInterrupt, SystemExit) as stopped:
+            _stop_one_url(server.workdir)
             _drain(server, DRAIN_SECONDS)
             if isinstance(stopped, SystemExit):
                 raise
             return
+        finally:
+            _stop_one_url(server.workdir)
     raise typer.Exit(1)
 
 

@@ -1,4 +1,4 @@
-"""Servers of archives without TorchServe, in the background: found by their work folder."""
+"""Servers without TorchServe, or in front of it, in the background: found by their work folder."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from hosts.ray_serve.local import LocalSettings
 from hosts.tracebacks import last_error
 from scripts.serving.ports import HOST, require_free
 from scripts.serving.processes import DamagedState, end_group, is_running, read_state, started_at
+from scripts.serving.server import Server
 
 CONSOLE = "console.log"
 POLL_SECONDS = 0.2
@@ -222,6 +223,53 @@ def start_kserve_server(
     arguments = [str(each) for option in options.items() for each in option]
     command = ["-m", "hosts.kserve", *arguments, *map(str, archives)]
     return KServeServer.start(command, workdir.resolve(), {"port": port}, timeout)
+
+
+class OneUrl(BackgroundServer):
+    """A running `python -m hosts.asgi` in front of TorchServe: all models at one URL."""
+
+    title: ClassVar[str] = "The server at one URL"
+    script: ClassVar[str] = "scripts/serve.py"
+    state_file: ClassVar[str] = "one_url.json"
+
+    def is_ready(self) -> bool:
+        try:
+            return self.get("/v2/health/live").is_success
+        except httpx.TransportError:
+            return False
+
+    def model_names(self) -> list[str]:
+        return [each["modelName"] for each in self.get("/models").json()["models"]]
+
+
+def start_one_url(
+    torchserve: Server,
+    port: int,
+    limits: BodyLimits,
+    api_key_file: Path | None = None,
+    *,
+    timeout: float = 60.0,
+) -> OneUrl:
+    """Start the server at one URL in front of a TorchServe, and return once it answers.
+
+    Raises:
+        PortInUse: the port is in use.
+        BackgroundServerFailed: it does not start; it is stopped.
+    """
+    require_free(port)
+    workdir = torchserve.workdir.resolve()
+    options: dict[str, object] = {
+        "--port": port,
+        "--inference": torchserve.inference_url,
+        "--management": torchserve.management_url,
+        "--metrics": torchserve.metrics_url,
+        "--workdir": workdir,
+        "--max-request-size": limits.max_request_bytes,
+    }
+    if api_key_file:
+        options["--api-key-file"] = api_key_file.resolve()
+    arguments = [str(each) for option in options.items() for each in option]
+    return OneUrl.start(["-m", "hosts.asgi", *arguments], workdir, {"port": port}, timeout)
 
 
 READY_FILE = "ready.json"

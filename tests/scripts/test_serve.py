@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from scripts.serving.ports import free_ports
+from scripts.serving.ports import free_ports, is_free
 from scripts.serving.processes import group_members
 from scripts.serving.server import Server
 from tests.standins.archives import ECHO, write_archive
@@ -55,8 +55,13 @@ def line(tmp_path: Path) -> Iterator[Line]:
 
 
 def test_start_status_stop(line: Line) -> None:
-    code, out, _ = line.run("start")
+    url_port = free_ports().inference
+    code, out, _ = line.run("start", "--url-port", str(url_port))
     assert code == 0
+    url = f"http://127.0.0.1:{url_port}"
+    assert f"One URL for all models: {url}" in out
+    (model,) = httpx.get(f"{url}/v1/models", timeout=60).json()["data"]
+    assert (model["id"], model["state"]) == ("echo", "ready")
     assert "echo is ready" in out
     assert f"http://127.0.0.1:{line.ports.inference}/predictions/" in out
     assert httpx.get(f"http://127.0.0.1:{line.ports.inference}/ping", timeout=60).is_success
@@ -67,11 +72,13 @@ def test_start_status_stop(line: Line) -> None:
 
     code, out, _ = line.run("status")
     assert (code, out.splitlines()[0]) == (0, "echo is ready")
+    assert f"{url} answers" in out
 
     server = Server.of(line.workdir)
     assert server
     assert line.run("stop")[:2] == (0, "TorchServe has stopped.\n")
     assert not group_members(server.pid)
+    assert is_free(url_port)
     assert line.run("status")[:2] == (1, "TorchServe is not running.\n")
 
 
