@@ -40,4 +40,6 @@ def environment_of(scratch: Path, copy: Path, hub: str) -> dict[str, str]:
     places = {"TMPDIR": str(scratch), "TEMP": str(scratch), "PYTHONPATH": str(copy)}
     venv = {"VENV": str(Path(sys.prefix)), "MAKEFLAGS": f"VENV={sys.prefix}"}
     online = {key: value for key, value in os.environ.items() if key != "HF_HUB_OFFLINE"}
-    return {**online, **places, **venv, "PATH": tools, "HF_ENDPOINT": hub}
+    # `make serve` starts one URL at this port.
+    ports = {"URL_PORT": str(free_ports().inference)}
+    return {**online, **places, **ports, **venv, "PATH": tools, "HF_ENDPOINT": hub}

@@ -20,7 +20,7 @@ PAGES = [*OWN, *sorted(DOCS.rglob("*.md"))]
 FENCE = re.compile(r"^```(\w+)(?: title=\"(.*?)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # A replacement of curl that prints its arguments, and a separator after them.
 STUB = "curl() { printf '%s\\0' \"$@\"; printf '\\1\\0'; }\n"
-INFERENCE, MANAGEMENT = 8080, 8081
+INFERENCE, MANAGEMENT, ONE_URL = 8080, 8081, 8000
 # Options of curl without a value, and those whose value is not used here.
 BARE, UNUSED = {"--retry-all-errors", "--fail"}, {"--retry", "--retry-delay", "-o"}
 # Models of the pages that are not named after their mode.
@@ -113,6 +113,12 @@ def _routed(url: str, headers: dict[str, str], row: dict[str, Any]) -> Call | No
     parts = urlsplit(url)
     if parts.port == MANAGEMENT:
         return Call(_mode(parts.path.rsplit("/", 1)[1]), HttpRequest({}, {"describe": "True"}))
+    if parts.port == ONE_URL:
+        content = row["body"]
+        if not isinstance(content, dict):
+            return None
+        headers |= {"url_path": parts.path.strip("/")}
+        return Call(_mode(content["model"]), HttpRequest(row, headers))
     if parts.port != INFERENCE:
         return None
     row |= dict(parse_qsl(parts.query))

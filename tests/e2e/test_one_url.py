@@ -1,0 +1,191 @@
+"""Every protocol at one URL in front of a real TorchServe, with clients as users install them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from handlers.http.limits import BodyLimits
+from scripts.archives.packing import pack
+from scripts.serving.background import OneUrl, start_one_url
+from scripts.serving.ports import free_ports
+from scripts.serving.rollout import Rollout
+from scripts.serving.server import Server
+from scripts.serving.tokens import Tokens
+from scripts.serving.torchserve import TorchServe
+from tests.e2e.asking import ask_json
+from tests.e2e.clients import run_client
+from tests.e2e.served import served_modes
+from tests.e2e.test_rollout import SAMPLE, write_config
+from tests.serving import differences
+
+KEY = "a-key-of-this-test"
+HEADERS = {"Authorization": f"Bearer {KEY}"}
+CLASSIFIER, EMBEDDER, WRITER = "sequence_classification", "sentence_embedding", "text_generation"
+TEXTS = ["Nina Vogel lives in Bergen.", "It rains."]
+MESSAGES = [{"role": "user", "content": "Once upon a time"}]
+SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def one_url(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    keys = tmp_path_factory.mktemp("keys") / "keys"
+    keys.write_text(f"{KEY}\n")
+    running = start_one_url(server, free_ports().inference, BodyLimits(), keys)
+    yield running.inference_url
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def answers(one_url: str) -> Any:
+    names = {"writer": WRITER, "embedder": EMBEDDER, "classifier": CLASSIFIER}
+    return run_client(
+        "one_url_client", url=one_url, key=KEY, texts=TEXTS, messages=MESSAGES, **names
+    )
+
+
+@pytest.fixture(scope="module")
+def vectors(server: Server) -> Any:
+    return ask_json(server, f"/predictions/{EMBEDDER}", {"inputs": TEXTS}).json()
+
+
+@pytest.fixture(scope="module")
+def chat(server: Server) -> Any:
+    body = {"messages": MESSAGES, "max_tokens": 12, "temperature": 0}
+    answer = ask_json(server, f"/predictions/{WRITER}/1.0/v1/chat/completions", body).json()
+    return answer["choices"][0]["message"]["content"]
+
+
+def test_openais_client_uses_two_models(answers: Any, vectors: Any, chat: str) -> None:
+    found = answers["openai"]
+    assert found["chat"] == chat
+    assert not differences(found["vectors"], vectors, 1e-3)
+    assert set(served_modes()) < set(found["models"])
+    assert found["model"] == WRITER
+
+
+def test_a_stream_has_the_same_text_in_parts(answers: Any, chat: str) -> None:
+    parts = answers["openai"]["stream"]
+    assert "".join(parts) == chat
+    assert len(parts) > 3
+
+
+def test_openais_client_reads_that_there_is_no_such_model(answers: Any) -> None:
+    error = answers["openai"]["unknown"]
+    assert (error["code"], error["param"]) == ("model_not_found", "model")
+
+
+def test_hugging_faces_client_chats_and_embeds(answers: Any, vectors: Any, chat: str) -> None:
+    assert answers["hugging_face"]["chat"] == chat
+    assert not differences(answers["hugging_face"]["vectors"], vectors[:1], 1e-3)
+
+
+def test_tritons_client_reads_metadata_and_asks_versions(server: Server, answers: Any) -> None:
+    found = answers["triton"]
+    assert (found["ready"], found["inputs"][0]["datatype"]) == (True, "BYTES")
+    right = ask_json(server, f"/predictions/{CLASSIFIER}", {"inputs": TEXTS[0]}).json()
+    for answer in found["answers"]:
+        assert not differences(answer, right[0], 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (f"/predictions/{CLASSIFIER}", {"inputs": TEXTS[0]}),
+        (f"/predictions/{CLASSIFIER}/1.0/predict", {"inputs": TEXTS[0]}),
+        (f"/explanations/{CLASSIFIER}", {"inputs": TEXTS[0]}),
+        (f"/v1/models/{CLASSIFIER}:predict", {"instances": TEXTS}),
+        (f"/models/{CLASSIFIER}/invoke?path=/predict", {"inputs": TEXTS[0]}),
+        (f"/predictions/{CLASSIFIER}", {"inputs": 5}),
+        ("/predictions/nobody", {"inputs": TEXTS[0]}),
+    ],
+)
+def test_torchserves_addresses_have_the_same_answers(
+    server: Server, one_url: str, path: str, body: Any
+) -> None:
+    right = ask_json(server, path, body)
+    found = httpx.post(one_url + path, json=body, headers=HEADERS, timeout=SECONDS)
+    assert found.status_code == right.status_code
+    assert found.headers.get("content-type") == right.headers.get("content-type")
+    assert not differences(found.json(), right.json(), 1e-2)
+
+
+def test_a_request_without_a_key_is_refused_and_health_is_answered(one_url: str) -> None:
+    with httpx.Client(base_url=one_url, timeout=SECONDS, trust_env=False) as client:
+        assert client.get("/v2/health/ready").json() == {"ready": True}
+        assert client.post("/v1/embeddings", json={"input": "a"}).status_code == 401
+        metrics = client.get("/metrics", headers=HEADERS).text
+    assert "ts_inference_requests_total" in metrics
+    assert "http_requests_total" in metrics
+
+
+@pytest.mark.nightly
+def test_a_rollout_under_load_gives_no_failed_request(
+    checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    store = tmp_path / "model_store"
+    for version, labels in (("1.0", "old"), ("2.0", "new")):
+        config = write_config(tmp_path / version, checkpoint(CLASSIFIER))
+        names = tmp_path / version / "index_to_name.json"
+        names.write_text(json.dumps({str(number): f"{labels} {number}" for number in range(3)}))
+        pack(config, version=version, versioned=True, export_path=store, extra_files=[names])
+    (store / "default_versions.json").write_text('{"m": "1.0"}')
+    torchserve = TorchServe(
+        model_store=store,
+        workdir=tmp_path / "work",
+        timeout=480,
+        config_overrides={"enable_model_api": "true"},
+    )
+    with torchserve as server:
+        running = start_one_url(server, free_ports().inference, BodyLimits())
+        try:
+            found = _answers_while_rolling_out(server, running, store)
+        finally:
+            running.stop()
+    assert {status for _, status, _ in found} == {200}
+    for path in PATHS:
+        assert {label for asked, _, label in found if asked == path} == {"old", "new"}
+
+
+PATHS = ("/predict", "/v2/models/m/infer", "/predictions/m")
+TENSOR = {"name": "text", "datatype": "BYTES", "shape": [1], "data": [SAMPLE["inputs"]]}
+
+
+def _answers_while_rolling_out(
+    server: Server, running: OneUrl, store: Path
+) -> Counter[tuple[str, int, str]]:
+    """Return path, status and kind of label of the responses during a rollout that retires."""
+    found, stopped = Counter[tuple[str, int, str]](), threading.Event()
+
+    def load(path: str) -> None:
+        body = {"inputs": [TENSOR]} if path.endswith("infer") else SAMPLE
+        with httpx.Client(timeout=SECONDS, trust_env=False) as client:
+            while not stopped.is_set():
+                answer = client.post(running.inference_url + path, json=body)
+                label = "new" if "new" in answer.text else "old" if "old" in answer.text else ""
+                found[path, answer.status_code, label] += 1
+
+    threads = [threading.Thread(target=load, args=[path]) for path in PATHS * 2]
+    for thread in threads:
+        thread.start()
+    try:
+        Rollout(
+            "m",
+            store,
+            server.inference_url,
+            server.management_url,
+            server.metrics_url,
+            Tokens(None, server.management_url),
+        ).to("2.0", watch=2, retire=True)
+    finally:
+        stopped.set()
+        for thread in threads:
+            thread.join()
+    return found
