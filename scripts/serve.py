@@ -151,8 +151,8 @@ def status(workdir: Workdir = BUILD / "server") -> None:
     console.print(f"{server.inference_url} (process {server.pid}, logs in {workdir / 'logs'})")
     one_url = OneUrl.of(workdir)
     if one_url:
-        answers = "answers" if one_url.is_alive() and one_url.is_ready() else "does not answer"
-        console.print(f"{one_url.inference_url} {answers} (log in {one_url.log})")
+        state = "answers" if one_url.is_alive() and one_url.is_ready() else "does not answer"
+        console.print(f"{one_url.inference_url} {state} (log in {one_url.log})")
     raise typer.Exit(0 if all(ready.values()) and not server.left_out else 1)
 
 
