@@ -44,7 +44,7 @@ def test_long_words_and_many_choices_are_not_compared(monkeypatch: pytest.Monkey
         compared.extend([word, *choices])
         return choices[:0]
 
-    monkeypatch.setattr("handlers.config.handler_section.get_close_matches", compare)
+    monkeypatch.setattr("handlers.config.messages.get_close_matches", compare)
     suggest("x" * 10**6, ["top_k"])
     assert not compared
     suggest("top_k", ["x" * 10**6, *(f"choice {number}" for number in range(10_000))])
