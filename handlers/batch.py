@@ -220,7 +220,11 @@ class Steps(ABC):
         for state in states:
             errors.append(self._take_outputs(state, outcomes))
             # In a packed row, numbers that are not finite reach the texts beside it.
-            if isinstance(errors[-1], NotFinite) and len(states) > 1 and self._model.packs:
+            if (
+                isinstance(errors[-1], NotFinite)
+                and len(states) > 1
+                and self._model.capabilities.supports_packing
+            ):
                 again = self._task.run(self._model, state.rows, self._meter, self._deadline)
                 errors[-1] = self._take_outputs(state, iter(again))
         # Masks of a large image take seconds. What was computed while the deadline passed has a

@@ -197,7 +197,7 @@ class Engine:
         """
         meter = meter or Meter()
         # A model that runs requests side by side sees to it itself.
-        alone = nullcontext() if self.model.runs_side_by_side else self._one_thread
+        alone = nullcontext() if self.model.capabilities.runs_concurrently else self._one_thread
         steps = PredictionSteps(
             self.task, self.model, meter, deadline, max_result_bytes=self.max_result_bytes
         )
@@ -223,7 +223,7 @@ class Engine:
         outputs to explain are computed.
         """
         meter, seconds = meter or Meter(), self.limits.explain
-        alone = nullcontext() if self.model.runs_side_by_side else self._one_thread
+        alone = nullcontext() if self.model.capabilities.runs_concurrently else self._one_thread
         steps = ExplanationSteps(
             self.task,
             self.model,

@@ -7,6 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -51,22 +52,51 @@ class Assistant:
         return {"assistant_model": self._module}
 
 
+@dataclass(frozen=True)
+class ModelCapabilities:
+    """What a loaded model can do, and how.
+
+    Attributes:
+        supports_packing: whether it runs packed rows.
+        supports_prompt_lookup: whether it generates with `prompt_lookup_num_tokens`.
+        supports_paging: whether transformers' continuous batching may run it.
+        mixes_adapters: whether rows with different LoRA adapters may share a batch.
+        runs_concurrently: whether several threads may pass it requests; it schedules them itself.
+        compiles_shapes: whether the first batch of each shape is slow, so that few shapes should be
+            used.
+        on_accelerator: whether its forward runs on an accelerator, which is faster with more rows.
+        full_precision: whether it is known to compute in float32.
+    """
+
+    supports_packing: bool = False
+    supports_prompt_lookup: bool = False
+    supports_paging: bool = False
+    mixes_adapters: bool = False
+    runs_concurrently: bool = False
+    compiles_shapes: bool = False
+    on_accelerator: bool = False
+    full_precision: bool = False
+
+
+NO_CAPABILITIES = ModelCapabilities()
+
+
 class Model(ABC):
     """A loaded model.
 
     Attributes:
+        capabilities: what it can do.
         padded_limit: the longest row, with the tokens that are generated after it, that may share a
             batch with rows of other lengths. A trial at load sets it: it is infinite where padding
             changes no outputs, and 0 where a row beside a longer one has other outputs than alone.
         assistant: the draft model of assisted decoding; None without one.
         runs_alone: whether even rows of equal length have other outputs together than alone.
-        mixes_adapters: whether rows with different LoRA adapters may share a batch.
     """
 
+    capabilities: ModelCapabilities = NO_CAPABILITIES
     padded_limit: float = math.inf
     runs_alone: bool = False
     assistant: Assistant | None = None
-    mixes_adapters: bool = False
 
     @abstractmethod
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
@@ -87,11 +117,6 @@ class Model(ABC):
         return False
 
     @property
-    def packs(self) -> bool:
-        """Whether the model runs packed rows."""
-        return False
-
-    @property
     def trial_results(self) -> TrialResults | None:
         """What the trials at load have found; None for a model whose results are not recorded."""
         return None
@@ -103,26 +128,6 @@ class Model(ABC):
             ValueError: there is no such way to pack rows.
         """
         raise NotImplementedError
-
-    @property
-    def on_accelerator(self) -> bool:
-        """Whether its forward runs on an accelerator, which is faster with more rows."""
-        return False
-
-    @property
-    def full_precision(self) -> bool:
-        """Whether it is known to compute in float32."""
-        return False
-
-    @property
-    def looks_up_prompts(self) -> bool:
-        """Whether it generates with `prompt_lookup_num_tokens`."""
-        return False
-
-    @property
-    def compiles_shapes(self) -> bool:
-        """Whether the first batch of each shape is slow, so that few shapes should be used."""
-        return False
 
     def forward_packed(self, packed: PackedBatch) -> Mapping[str, torch.Tensor]:
         """Run packed rows without gradients and return the outputs that the task needs."""
@@ -151,11 +156,6 @@ class Model(ABC):
     @property
     def has_failed(self) -> bool:
         """Whether what runs it has ended, so that its process has to be replaced."""
-        return False
-
-    @property
-    def runs_side_by_side(self) -> bool:
-        """Whether several threads may pass it requests; it runs them itself, one at a time."""
         return False
 
     def compile(self, options: Compile | None) -> bool:

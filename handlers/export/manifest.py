@@ -26,13 +26,13 @@ class Signature:
     outputs: tuple[str, ...]
 
     @property
-    def packs(self) -> bool:
+    def is_packed(self) -> bool:
         """Whether the model takes packed rows."""
         return SEGMENTS in self.inputs
 
     def by_position(self, batch: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """Return the tensors of a padded batch in positional order."""
-        tensors = pack_padded(batch).inputs if self.packs else batch
+        tensors = pack_padded(batch).inputs if self.is_packed else batch
         return tuple(tensors[name] for name in self.inputs)
 
 

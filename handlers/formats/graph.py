@@ -39,7 +39,7 @@ from handlers.export.fidelity import check_fidelity, in_dtype
 from handlers.export.manifest import ExportManifest, Shape, Signature
 from handlers.formats.base import BaseFormat
 from handlers.formats.packable import Packable, as_packable, mask_by_layer_type
-from handlers.model import ForwardOnlyModel, Model
+from handlers.model import ForwardOnlyModel, Model, ModelCapabilities
 
 logger = logging.getLogger(__name__)
 
@@ -250,7 +250,7 @@ def example_inputs(graph: AnyGraph, batches: Sequence[Batch]) -> tuple[torch.Ten
         graph: the graph.
         batches: padded batches; a graph for packed rows needs the names of their inputs only.
     """
-    if not graph.signature.packs:
+    if not graph.signature.is_packed:
         return graph.signature.by_position(batches[0])
     names = [name for name in batches[0] if name != "attention_mask"]
     texts = [Row({name: [0] * length for name in names}) for length in EXAMPLE_LENGTHS]
@@ -270,18 +270,13 @@ class GraphModel(ForwardOnlyModel):
     ) -> None:
         self._graph, self._signature = graph, signature
         self._device = device or torch.device("cpu")
+        self.capabilities = ModelCapabilities(
+            supports_packing=signature.is_packed, on_accelerator=self._device.type != "cpu"
+        )
 
     @torch.inference_mode()
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
         return self._call(self._signature.by_position(batch))
-
-    @property
-    def on_accelerator(self) -> bool:
-        return self._device.type != "cpu"
-
-    @property
-    def packs(self) -> bool:
-        return self._signature.packs
 
     @torch.inference_mode()
     def forward_packed(self, packed: PackedBatch) -> Mapping[str, torch.Tensor]:

@@ -29,7 +29,7 @@ from handlers.formats.graph import (
     translate_load_errors,
 )
 from handlers.formats.weights import read_weights
-from handlers.model import ForwardOnlyModel, Model
+from handlers.model import ForwardOnlyModel, Model, ModelCapabilities
 
 logger = logging.getLogger(__name__)
 
@@ -84,13 +84,10 @@ class OnnxModel(ForwardOnlyModel):
     def __init__(self, session: Any, outputs: tuple[str, ...]) -> None:
         self._session, self._outputs = session, outputs
         self._signature = Signature(tuple(each.name for each in session.get_inputs()), outputs)
+        self.capabilities = ModelCapabilities(supports_packing=self._signature.is_packed)
 
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
         return self._run(self._signature.by_position(batch))
-
-    @property
-    def packs(self) -> bool:
-        return self._signature.packs
 
     def forward_packed(self, packed: PackedBatch) -> Mapping[str, torch.Tensor]:
         return self._run([packed.inputs[name] for name in self._signature.inputs])

@@ -59,7 +59,7 @@ from handlers.generation.backends.openvino_genai import (
 from handlers.generation.backends.settings import BLOCK, cache_blocks, longest_sequence
 from handlers.generation.generator import end_tokens
 from handlers.generation.grammar import token_bytes
-from handlers.model import ForwardOnlyModel, Model
+from handlers.model import ForwardOnlyModel, Model, ModelCapabilities
 from handlers.process.resources import available_cores
 
 logger = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ class Format(BaseFormat):
             graph = openvino.Core().read_model(path)
             settings = _compile_settings(_dtype(spec), graph)
             signature = _signature(graph, spec)
-            if signature.packs or spec.reduction or spec.row_kind == "arrays":
+            if signature.is_packed or spec.reduction or spec.row_kind == "arrays":
                 return ConvertedModel(openvino.compile_model(graph, "CPU", settings), signature)
         exact = _exact(self.served_dtype(spec), graph)
         del graph
@@ -326,14 +326,9 @@ class ConvertedModel(ForwardOnlyModel):
 
     def __init__(self, compiled: Any, signature: Signature) -> None:
         self._compiled, self._signature = compiled, signature
-
-    @property
-    def packs(self) -> bool:
-        return self._signature.packs
-
-    @property
-    def compiles_shapes(self) -> bool:
-        return True
+        self.capabilities = ModelCapabilities(
+            supports_packing=signature.is_packed, compiles_shapes=True
+        )
 
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
         return self._run(self._signature.by_position(batch))
@@ -368,7 +363,7 @@ class OpenVinoModel(Model):
 
 
 def _named_arrays(signature: Signature, batch: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-    names = [name for name in signature.inputs if signature.packs or name in batch]
+    names = [name for name in signature.inputs if signature.is_packed or name in batch]
     tensors = replace(signature, inputs=tuple(names)).by_position(batch)
     return dict(zip(names, (tensor.numpy() for tensor in tensors), strict=True))
 

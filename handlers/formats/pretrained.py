@@ -41,7 +41,7 @@ from handlers.formats.packable import Packable, as_packable
 from handlers.formats.weights import read_weights
 from handlers.generation.backends.transformers_paged import as_paged
 from handlers.generation.backends.vllm import load_vllm
-from handlers.model import Assistant, Model
+from handlers.model import Assistant, Model, ModelCapabilities
 from handlers.process.ranks import seeded
 from handlers.tasks.text_to_speech import SpeechCall, SpeechModel
 
@@ -97,7 +97,7 @@ class Format(BaseFormat):
 
     def run_continuously(self, spec: ModelSpec, model: Model) -> Model:
         paged = None
-        if isinstance(model, PretrainedModel) and model.pages:
+        if isinstance(model, PretrainedModel) and model.capabilities.supports_paging:
             paged = as_paged(model, model.module, spec)
         return paged or super().run_continuously(spec, model)
 
@@ -127,7 +127,14 @@ class PretrainedModel(Model):
         self._outputs = outputs
         self._packable: Packable | None = None
         self._adapters = adapters
-        self.mixes_adapters = adapters is not None and adapters.share_batches(module)
+        lookup = module.can_generate() and _can_take_back(module)
+        self.capabilities = ModelCapabilities(
+            supports_prompt_lookup=lookup,
+            supports_paging=lookup and _can_be_paged(module),
+            mixes_adapters=adapters is not None and adapters.share_batches(module),
+            on_accelerator=module.device.type != "cpu",
+            full_precision=module.dtype == torch.float32,
+        )
 
     @torch.inference_mode()
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
@@ -156,10 +163,6 @@ class PretrainedModel(Model):
         return first, *(each for each in layers if each is not first and each.weight is weight)
 
     @property
-    def on_accelerator(self) -> bool:
-        return self.module.device.type != "cpu"
-
-    @property
     def has_gradients(self) -> bool:
         return not self._reads_tokens or bool(self.embeddings)
 
@@ -173,12 +176,12 @@ class PretrainedModel(Model):
         return options is not None
 
     def pack(self, trial: TrialRows, padding: Padding, per_token: tuple[str, ...]) -> bool:
-        self._packable = as_packable(self.module, trial, padding, self._outputs, per_token)
-        return self.packs
-
-    @property
-    def packs(self) -> bool:
+        self._pack_with(as_packable(self.module, trial, padding, self._outputs, per_token))
         return self._packable is not None
+
+    def _pack_with(self, packable: Packable | None) -> None:
+        self._packable = packable
+        self.capabilities = replace(self.capabilities, supports_packing=packable is not None)
 
     @property
     def trial_results(self) -> TrialResults | None:
@@ -193,32 +196,13 @@ class PretrainedModel(Model):
 
     def take_trial_results(self, results: TrialResults) -> None:
         packing = results.packing
-        self._packable = Packable.of_numbers(self.module, *packing) if packing else None
+        self._pack_with(Packable.of_numbers(self.module, *packing) if packing else None)
         limit = results.padded_limit
         self.padded_limit = math.inf if limit is None else limit
         self.runs_alone = results.runs_alone
 
     def with_adapters(self, adapters: Sequence[str | None]) -> AbstractContextManager[None]:
         return self._adapters.active(adapters) if self._adapters else nullcontext()
-
-    @property
-    def full_precision(self) -> bool:
-        return bool(self.module.dtype == torch.float32)
-
-    @property
-    def looks_up_prompts(self) -> bool:
-        return _can_take_back(self.module)
-
-    @property
-    def pages(self) -> bool:
-        """Whether transformers' continuous batching may run it."""
-        spread = getattr(self.module, "hf_device_map", None)
-        quantized = quantization_method(self.module.config)
-        encodes = self.module.config.is_encoder_decoder
-        reads_images = hasattr(self.module.config, "vision_config")
-        others = spread or quantized or encodes or reads_images
-        supported = self.module.device.type in PAGED_DEVICES and self.looks_up_prompts
-        return supported and not others
 
     @torch.inference_mode()
     def forward_packed(self, packed: PackedBatch) -> Mapping[str, torch.Tensor]:
@@ -268,6 +252,14 @@ def _frozen(module: PreTrainedModel) -> PreTrainedModel:
     for layer in _linear_layers(module):
         _copy_strided_inputs(layer)
     return module
+
+
+def _can_be_paged(module: PreTrainedModel) -> bool:
+    """Return whether transformers' continuous batching may run a model that generates."""
+    config = module.config
+    is_spread = getattr(module, "hf_device_map", None)
+    others = is_spread or quantization_method(config) or config.is_encoder_decoder
+    return module.device.type in PAGED_DEVICES and not (others or hasattr(config, "vision_config"))
 
 
 def _read_assistant(spec: ModelSpec, module: PreTrainedModel) -> Assistant:
@@ -348,10 +340,7 @@ class VitsModel(SpeechModel):
     def __init__(self, module: PreTrainedModel) -> None:
         self.module: Any = module
         self._frames_per_second = module.config.sampling_rate / prod(module.config.upsample_rates)
-
-    @property
-    def full_precision(self) -> bool:
-        return bool(self.module.dtype == torch.float32)
+        self.capabilities = ModelCapabilities(full_precision=module.dtype == torch.float32)
 
     @torch.inference_mode()
     def speak(self, call: SpeechCall) -> npt.NDArray[np.float32]:

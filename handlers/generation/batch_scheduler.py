@@ -22,7 +22,7 @@ from handlers.batching.rows import RowOutcome
 from handlers.errors import DeadlineExceeded, InternalError, RequestError, attempt, log_bug
 from handlers.generation.backends.base import as_too_large, check_capacity
 from handlers.generation.generator import Generator, Prompt
-from handlers.model import Model
+from handlers.model import Model, ModelCapabilities
 from handlers.process.deadline import NO_DEADLINE, PATIENCE, Deadline
 from handlers.process.threads import OneThread
 from handlers.telemetry.metrics import Meter
@@ -49,6 +49,11 @@ class BatchScheduler(Model):
     ) -> None:
         self._model, self._others = model, others
         self.padded_limit, self.runs_alone = model.padded_limit, model.runs_alone
+        self.capabilities = ModelCapabilities(
+            runs_concurrently=True,
+            full_precision=model.capabilities.full_precision,
+            supports_prompt_lookup=model.capabilities.supports_prompt_lookup,
+        )
         self.capacity, self._admitting = max_running + max_waiting, threading.Lock()
         self._queue, self._one_thread = _Queue(max_running), OneThread()
         threading.Thread(target=self._queue.run, name="generate", daemon=True).start()
@@ -106,20 +111,8 @@ class BatchScheduler(Model):
         return self._queue.load_metrics
 
     @property
-    def runs_side_by_side(self) -> bool:
-        return True
-
-    @property
     def embeddings(self) -> Sequence[torch.nn.Module]:
         return self._model.embeddings
-
-    @property
-    def full_precision(self) -> bool:
-        return self._model.full_precision
-
-    @property
-    def looks_up_prompts(self) -> bool:
-        return self._model.looks_up_prompts
 
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
         with self._one_thread:

@@ -372,7 +372,7 @@ class Generator:
             settings.stop if beams else (),
             prompt.end_tokens(self.generation_config),
         )
-        adapter = None if self.model.mixes_adapters else settings.adapter_id
+        adapter = None if self.model.capabilities.mixes_adapters else settings.adapter_id
         options = tuple(sorted(self._shared_options(prompt).items()))
         return length, ending, adapter, prompt.media_shape, options
 
@@ -384,7 +384,10 @@ class Generator:
     def _generate_in_time(self, prompts: Sequence[Prompt]) -> Sequence[RowOutcome]:
         if self.deadline.passed_together():
             return [DeadlineExceeded() for _ in prompts]
-        if prompts[0].parameters.prompt_lookup_num_tokens and not self.model.looks_up_prompts:
+        if (
+            prompts[0].parameters.prompt_lookup_num_tokens
+            and not self.model.capabilities.supports_prompt_lookup
+        ):
             sentence = "prompt_lookup_num_tokens is not supported by this model; leave it out."
             return [Unprocessable(sentence) for _ in prompts]
         return self._generate_batch(prompts)

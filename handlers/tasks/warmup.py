@@ -81,7 +81,9 @@ class BatchingTrial:
         try:
             alone = [output for row in rows for output in run(model, [row])]
             together = run(model, rows)
-            return outputs_agree(together, alone, self.outputs, exact=model.full_precision)
+            return outputs_agree(
+                together, alone, self.outputs, exact=model.capabilities.full_precision
+            )
         except Exception as error:  # noqa: BLE001 - each family refuses padding in its own way
             logger.info("Rows did not run together in the trial: %s", type(error).__name__)
             return False

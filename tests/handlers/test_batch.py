@@ -225,7 +225,7 @@ def test_a_text_without_tokens_is_refused_and_has_no_outputs_of_its_neighbours(
         document = json.loads((folder / name).read_text(encoding="utf-8"))
         (folder / name).write_text(json.dumps({**document, **change}), encoding="utf-8")
     model, invisible = Served(folder, mode), "\u200b"
-    assert model.engine.model.packs
+    assert model.engine.model.capabilities.supports_packing
     ((status, answers),) = model.post({"inputs": [invisible, "Ada.", invisible]})
     assert status == 200
     assert [each["code"] for each in (answers[0], answers[2])] == [400, 400]

@@ -74,7 +74,7 @@ def test_encoders_are_packed(family: str) -> None:
     engine = families.engine(
         families.module(family, "token_classification"), "token_classification"
     )
-    assert engine.model.packs
+    assert engine.model.capabilities.supports_packing
 
 
 @pytest.mark.parametrize("family", EQUAL_LENGTH)
@@ -136,7 +136,7 @@ def test_a_text_in_a_row_wider_than_its_window_keeps_its_labels(window: int) -> 
     rows = texts([window - TILE, window + TILE, 3 * window, 7])
     expected = [of_module(module, row) for row in rows]
     engine = families.engine(module, mode)
-    assert engine.model.packs
+    assert engine.model.capabilities.supports_packing
     assert_alike(outputs(engine, rows), expected)
 
 

@@ -52,7 +52,7 @@ def test_mixed_rows_need_little_padding_and_few_calls(
 ) -> None:
     bounds, meter = BOUNDS[run_as, together], Meter()
     engine = served(mode, BetterTransformer=run_as == "packed").engine
-    assert engine.model.packs == (run_as == "packed")
+    assert engine.model.capabilities.supports_packing == (run_as == "packed")
     requests = [
         Request(each) for each in mixed_inputs(mode, engine.task.checkpoint.tokenizer, ROWS, seed=0)
     ]

@@ -21,7 +21,7 @@ def test_vectors_are_those_of_sentence_transformers(part: dict[str, Any], tmp_pa
     folder = write(tmp_path / "model", part["checkpoint"])
     assert digest(folder) == part["digest"], "not the checkpoint of the reference"
     model = Served(folder, MODE)
-    assert model.engine.model.packs
+    assert model.engine.model.capabilities.supports_packing
     rows = random.Random(0).sample(part["rows"], len(part["rows"]))
     bodies = [{key: row[key] for key in ("inputs", "parameters")} for row in rows]
     batches = [bodies[:1], bodies[1:2], bodies[2:9], bodies[9:]]

@@ -393,7 +393,7 @@ class ImageExplanationTarget(BaseExplanationTarget[TaskT]):
             has_gradients=model.has_gradients,
             budget=0 if model.runs_alone else self.task.budget,
             deadline=deadline,
-            full_precision=model.full_precision,
+            full_precision=model.capabilities.full_precision,
         )
 
     def target_at(self, state: RequestState, output: str, index: tuple[int, ...]) -> ImageTarget:

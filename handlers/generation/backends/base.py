@@ -20,7 +20,7 @@ from handlers.generation.decoding import IncrementalDecoder, decoders_of
 from handlers.generation.generator import Generator, Prompt
 from handlers.generation.logits_processors import MIN_LOGPROB, TokenScores
 from handlers.generation.stopping import GenerationState, StopTracker
-from handlers.model import Model
+from handlers.model import Model, ModelCapabilities
 from handlers.process.deadline import PATIENCE, Deadline
 from handlers.telemetry.metrics import Meter
 
@@ -240,9 +240,7 @@ class RunningSequence:
 class ContinuousModel(Model, GenerationBackend, ABC):
     """A model that a back end generates with."""
 
-    @property
-    def runs_side_by_side(self) -> bool:
-        return True
+    capabilities = ModelCapabilities(runs_concurrently=True)
 
     def generate_prompts(
         self, generator: Generator, prompts: Sequence[Prompt], budget: int

@@ -115,7 +115,7 @@ class PagedModel(BatchScheduler, GenerationBackend):
             max_new_tokens=TRIAL_TOKENS, do_sample=False, eos_token_id=ends, pad_token_id=0
         )
         expected = self.generate(batch, config)[0, len(ids) :].tolist()
-        return found == expected or not self.full_precision
+        return found == expected or not self.capabilities.full_precision
 
     @property
     def load_metrics(self) -> Mapping[str, float]:

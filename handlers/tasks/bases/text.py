@@ -95,7 +95,9 @@ class TextTask(BaseTask[InputT, RowT]):
             "meter": meter,
             "keep": self.keep,
         }
-        if model.packs and (len(rows) > 1 or model.compiles_shapes):
+        if model.capabilities.supports_packing and (
+            len(rows) > 1 or model.capabilities.compiles_shapes
+        ):
             return run_packed(before(deadline, model.forward_packed), rows, **options)
         return run(
             before(deadline, model.forward),
@@ -125,7 +127,7 @@ class TextTask(BaseTask[InputT, RowT]):
             for length in lengths
         )
         batches = [[self._warmup_row(length)] * count for count, length in shapes]
-        if config.handler.warmup_lengths or not model.compiles_shapes:
+        if config.handler.warmup_lengths or not model.capabilities.compiles_shapes:
             return batches
         widest = min(max_tokens, max(WIDTHS))
         return batches + [[self._warmup_row(width)] for width in range(TILE, widest + 1, TILE)]
@@ -136,7 +138,7 @@ class TextTask(BaseTask[InputT, RowT]):
             trial = self.checkpoint.probe_rows(self.max_tokens)
             model.pack(trial, self.padding, self.description.outputs.per_token)
         # Packed rows have no padding, also in graphs that were exported for them.
-        if not model.packs:
+        if not model.capabilities.supports_packing:
             self.set_batching(model)
 
     def set_batching(self, model: Model) -> None:
@@ -160,7 +162,7 @@ class TextTask(BaseTask[InputT, RowT]):
         return self.settings.max_batch_tokens or self.default_batch_tokens
 
     def forward_budget(self, model: Model) -> int:
-        if model.on_accelerator and self.settings.max_batch_tokens is None:
+        if model.capabilities.on_accelerator and self.settings.max_batch_tokens is None:
             return max(self.budget, self.accelerator_batch_tokens)
         return self.budget
 

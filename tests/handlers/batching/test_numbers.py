@@ -56,7 +56,7 @@ def test_a_text_without_numbers_changes_none_beside_it(tmp_path: Path, mode: str
 def test_a_text_without_numbers_changes_none_in_its_packed_row(tmp_path: Path, mode: str) -> None:
     model = Served(write_without_number_for("fox", tmp_path / "model", mode), mode)
     # The trial at load has shown no difference: it has other tokens.
-    assert model.engine.model.packs
+    assert model.engine.model.capabilities.supports_packing
     texts = ["dull", "fox", "a fine film", "so", "the fox is fine", "bad"]
     bodies = [{"inputs": INPUTS.get(mode, str)(text)} for text in texts]
     alone = [model.post(body)[0] for body in bodies]

@@ -84,7 +84,7 @@ def test_a_load_with_the_same_key_runs_no_trials_and_answers_the_same(archive: A
     engine = archive.load()
 
     assert archive.trials == 0
-    assert engine.model.packs
+    assert engine.model.capabilities.supports_packing
     assert answers(engine) == expected
     assert engine.trial_record
     assert engine.trial_record.model_dump(mode="json") == recorded
@@ -100,7 +100,11 @@ def test_results_of_padded_rows_are_recorded_too(archive: Archive) -> None:
     model = archive.load().model
 
     assert archive.trials == 0
-    assert (model.packs, model.padded_limit, model.runs_alone) == (False, 0, True)
+    assert (model.capabilities.supports_packing, model.padded_limit, model.runs_alone) == (
+        False,
+        0,
+        True,
+    )
 
 
 @pytest.mark.parametrize(
@@ -209,7 +213,7 @@ def test_a_malformed_record_is_ignored_with_a_warning(
     engine = archive.load()
 
     assert archive.trials == 1
-    assert engine.model.packs
+    assert engine.model.capabilities.supports_packing
     assert [each.levelname for each in caplog.records if FILE in each.getMessage()] == ["WARNING"]
 
 

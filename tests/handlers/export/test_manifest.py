@@ -42,5 +42,5 @@ def test_a_graph_with_other_outputs_is_refused(tmp_path: Path) -> None:
 
 
 def test_packed_rows_have_segments() -> None:
-    assert Signature(("input_ids", SEGMENTS), ("logits",)).packs
-    assert not SIGNATURE.packs
+    assert Signature(("input_ids", SEGMENTS), ("logits",)).is_packed
+    assert not SIGNATURE.is_packed

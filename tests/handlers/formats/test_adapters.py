@@ -209,7 +209,7 @@ def test_adapters_run_one_after_the_other_where_layers_do_not_see_rows(
         for seed, name in enumerate(("a", "b"))
     }
     model = Served(base, MODE, adapters=named)
-    assert not model.engine.model.mixes_adapters
+    assert not model.engine.model.capabilities.mixes_adapters
     bodies = [body("w7 w8 w9", name, min_new_tokens=9) for name in (None, "a", "b", "a")]
     alone = [model.post(each)[0] for each in bodies]
     assert model.post(*bodies) == alone

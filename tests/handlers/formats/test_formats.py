@@ -83,7 +83,7 @@ def test_an_encoder_takes_packed_rows_unless_its_shape_is_fixed(
 ) -> None:
     folder = exported(save_mode, "sequence_classification")
     model = Served(folder, "sequence_classification", **keys_of(save_mode)).engine.model
-    assert model.packs == (save_mode not in ("neuron", "neuronx"))
+    assert model.capabilities.supports_packing == (save_mode not in ("neuron", "neuronx"))
 
 
 @every_format

@@ -163,7 +163,7 @@ def test_longrope_texts_have_the_factors_of_their_own_length() -> None:
     engine = families.engine(module, MODE)
     assert predict(engine, prompts()) == generate(module, prompts())
     # Tokens that are only tried would change the factors of those before them.
-    assert not engine.model.looks_up_prompts
+    assert not engine.model.capabilities.supports_prompt_lookup
 
 
 @pytest.mark.openvino

@@ -89,7 +89,7 @@ def test_rows_are_packed_for_a_model_that_did_not_compile(
     }
     with caplog.at_level(logging.INFO):
         engine = Engine.load(checkpoint(MODE), ModelConfig.parse(document))
-    assert engine.model.packs
+    assert engine.model.capabilities.supports_packing
     assert "Compiled models run padded rows" not in caplog.text
 
 
@@ -167,7 +167,7 @@ def test_nothing_is_compiled_for_the_first_request(
     }
     with caplog.at_level(logging.INFO):
         engine = Engine.load(checkpoint(mode), ModelConfig.parse(document))
-    assert not engine.model.packs
+    assert not engine.model.capabilities.supports_packing
     assert mode != MODE or "Compiled models run padded rows" in caplog.text
     compiled_at_load = len(graphs)
     assert compiled_at_load

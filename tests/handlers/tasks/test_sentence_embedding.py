@@ -125,7 +125,7 @@ def test_a_graph_leaves_the_prompt_out_of_the_pooling(
     export(folder, ModelConfig.parse({"handler": {"mode": MODE, **keys}}), folder)
     (folder / "model.safetensors").unlink()
     graph = Served(folder, MODE, **keys)
-    assert graph.engine.model.packs == packs
+    assert graph.engine.model.capabilities.supports_packing == packs
     bodies = [{"inputs": text, "parameters": {"prompt_name": "query"}} for text in (FINE, LONG)]
     replies = [list(reply) for reply in graph.post(*bodies)]
     assert not differences(replies, [list(reply) for reply in model.post(*bodies)], 1e-4)
