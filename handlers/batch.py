@@ -42,12 +42,7 @@ NUMBER_BYTES = 4
 
 @dataclass(frozen=True)
 class Batch:
-    """The states of requests. A step skips those that have failed, and a failure is isolated.
-
-    Attributes:
-        states: the states.
-        meter: measures the steps.
-    """
+    """The states of requests. A step skips those that have failed, and a failure is isolated."""
 
     states: Sequence[RequestState]
     meter: Meter
@@ -59,9 +54,7 @@ class Batch:
         """Return the batch of requests.
 
         Args:
-            requests: the requests.
             http_request_ids: the number of the HTTP request of each; by default all differ.
-            meter: measures the steps.
         """
         ids = range(len(requests)) if http_request_ids is None else http_request_ids
         states = []
@@ -91,7 +84,6 @@ class Batch:
         """Take a step with all requests at once, or with fewer of them where that fails.
 
         Args:
-            stage: the name of the step for metrics.
             step: returns the error of each request, or None.
         """
         running = self.running
@@ -109,7 +101,6 @@ class Batch:
         """Yield batches of bounded cost, those of the cheapest HTTP requests first.
 
         Args:
-            cost: returns the cost of a request.
             limit: the maximum cost of a batch; a more expensive request forms one alone.
         """
         running = self.running
@@ -125,9 +116,6 @@ class Steps(ABC):
     """The steps of the requests of one batch; each changes the state of its requests.
 
     Args:
-        task: the task.
-        model: the model.
-        meter: counts rows.
         deadline: the time limit; requests that it leaves no time for have an error.
         limit_name: the keys of the YAML that set the time limit, for errors.
         max_result_bytes: the limit of the results of one HTTP request; those that are certain to
@@ -320,9 +308,7 @@ class ExplanationSteps(Steps):
     """The steps of explanations until the outputs to explain are computed.
 
     Args:
-        *arguments: those of :class:`Steps`.
         target: the explanation target of the mode; None for a model that is not explained.
-        **options: those of :class:`Steps`.
     """
 
     def __init__(

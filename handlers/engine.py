@@ -55,9 +55,6 @@ class Engine:
     """A task and a model that runs it.
 
     Attributes:
-        task: the task.
-        model: the model.
-        settings: the YAML's `handler:` section.
         limits: the time limits of one batch; a server sets those of predictions.
         max_result_bytes: the bytes of a response, which a server limits.
         trial_record: what the trials at load have found, for an archive with the same files.
@@ -103,9 +100,6 @@ class Engine:
         """Load the checkpoint in a folder as a YAML says (default: the folder's model-config.yaml).
 
         Args:
-            directory: the folder.
-            config: the YAML.
-            device: where the model runs.
             sums: the verified sum of each file of an archive, for the results of its trials.
 
         Raises:
@@ -149,12 +143,7 @@ class Engine:
         return self.model.load_metrics
 
     def describe(self, name: str = "model", version: str = "1.0") -> ModelInfo:
-        """Return the description of this model.
-
-        Args:
-            name: the name under which it is served.
-            version: the archive's version.
-        """
+        """Return the description of this model."""
         task, settings, target = self.task, self.settings, self._explanation_target
         return ModelInfo(
             name=name,
@@ -189,9 +178,7 @@ class Engine:
         """Return the result of each request; one that fails has its error in its place.
 
         Args:
-            requests: the requests.
             meter: counts and measures; by default nobody reads it.
-            deadline: the time limit of the whole batch.
             http_request_ids: the number of the HTTP request that each request belongs to, whose
                 rows are limited together; by default each is limited by itself.
         """

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from handlers.batching.chunks import error_of_rows, runs_in_halves
-from handlers.batching.rows import BaseRow, Keep, Outputs, Row, RowOutcome, keep_all
+from handlers.batching.rows import BaseRow, Outputs, Postprocess, Row, RowOutcome, unprocessed
 from handlers.telemetry.metrics import Meter
 
 Batch = dict[str, torch.Tensor]
@@ -27,7 +27,6 @@ class Padding:
 
     Attributes:
         ids: the padding id of each model input; 0 for inputs not listed.
-        side: the side that is padded.
         sizes: the numbers that each token has in an input that has several. A row with one number
             for each token has it in all their places.
         unnumbered: the id of the token that has no position of its own, also within a text; None
@@ -49,7 +48,6 @@ def group_by_length(
     """Yield groups of row indices, longest row first.
 
     Args:
-        lengths: the length of each row.
         budget: the maximum number of tokens in a group, padding included. A longer row forms a
             group alone.
         max_padding_share: a row that would have a larger share of padding starts a new group.
@@ -101,14 +99,7 @@ def unpadded(length: int, width: int, side: Side) -> slice:
 def without_padding(
     outputs: Mapping[str, torch.Tensor], rows: Sequence[Row], side: Side, per_token: Iterable[str]
 ) -> list[Outputs]:
-    """Return the outputs of each row of a padded batch.
-
-    Args:
-        outputs: what a model returns for the batch.
-        rows: the rows of the batch.
-        side: the side that is padded.
-        per_token: names of the outputs that have a value for each token; padding is removed.
-    """
+    """Return the outputs of each row of a padded batch."""
     width = max(map(len, rows))
     arrays = {}
     for name, tensor in outputs.items():
@@ -123,7 +114,7 @@ def without_padding(
     return found
 
 
-def run(
+def run_padded(
     forward: Forward,
     rows: Sequence[Row],
     *,
@@ -132,7 +123,7 @@ def run(
     per_token: Iterable[str],
     meter: Meter,
     padded_limit: float = math.inf,
-    keep: Keep = keep_all,
+    postprocess: Postprocess = unprocessed,
     collate: Callable[[Sequence[Any]], Batch] | None = None,
 ) -> list[RowOutcome]:
     """Run every row once, grouped by length, and return the outcome of each row in their order.
@@ -141,14 +132,8 @@ def run(
     do not fit in memory together run in halves.
 
     Args:
-        forward: runs a padded batch.
-        rows: the rows.
-        padding: the padding ids and side.
         budget: the maximum number of tokens per forward, padding included.
-        per_token: names of the outputs that have a value for each token; padding is removed.
-        meter: counts forwards, tokens and slots.
         padded_limit: the longest row that may share a forward with shorter ones.
-        keep: returns what is kept of a row's outputs.
         collate: returns the batch of rows; by default they are padded.
     """
     results: list[RowOutcome] = [{}] * len(rows)
@@ -168,7 +153,7 @@ def run(
                     results[index] = failure
             continue
         for index, found in zip(group, outputs, strict=True):
-            results[index] = keep(rows[index], found)
+            results[index] = postprocess(rows[index], found)
         meter.count(forwards=1, tokens=sum(map(len, members)), slots=batch["input_ids"].numel())
     return results
 
@@ -183,7 +168,6 @@ class ArrayRow(BaseRow):
     """The model inputs of one row: an array for each, without the first dimension of a batch.
 
     Attributes:
-        features: the arrays by the name of the input.
         size: what they cost, in the unit of the task's budget: pixels of an image, for example.
     """
 
@@ -224,7 +208,7 @@ def run_by_shape(
     *,
     budget: int,
     meter: Meter,
-    keep: Keep = keep_all,
+    postprocess: Postprocess = unprocessed,
     collate: Callable[[Sequence[Any]], Batch] = stack,
 ) -> list[RowOutcome]:
     """Run every row once, grouped by shape, and return the outcome of each row in their order.
@@ -233,11 +217,7 @@ def run_by_shape(
     do not fit in memory together run in halves.
 
     Args:
-        forward: runs a batch.
-        rows: the rows.
         budget: the maximum cost of the rows of one forward; a more expensive row runs alone.
-        meter: counts forwards.
-        keep: returns what is kept of a row's outputs.
         collate: returns the batch of rows of equal shapes.
     """
     results: list[RowOutcome] = [{}] * len(rows)
@@ -256,7 +236,7 @@ def run_by_shape(
             continue
         for place, index in enumerate(group):
             found = {name: array[place] for name, array in arrays.items()}
-            results[index] = keep(rows[index], found)
+            results[index] = postprocess(rows[index], found)
         meter.count(forwards=1)
     return results
 

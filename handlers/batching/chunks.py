@@ -13,20 +13,24 @@ from handlers.compat.device_errors import is_out_of_memory
 from handlers.errors import OutOfMemory, RequestError, classify, without_frames
 
 
-def chunk_by_cost(costs: Sequence[int], limit: int, owners: Sequence[int]) -> Iterator[list[int]]:
-    """Yield groups of indices, cheapest owner first; a group is in the order of its indices.
+def chunk_by_cost(
+    costs: Sequence[int], limit: int, http_request_ids: Sequence[int]
+) -> Iterator[list[int]]:
+    """Yield groups of indices, cheapest HTTP request first, each in the order of its indices.
 
     Args:
-        costs: the cost of each item.
         limit: the maximum cost of a group. A more expensive item forms a group alone.
-        owners: the number of the owner of each item, which the cost of all its items counts for.
+        http_request_ids: the number of the HTTP request of each item; the cost of a request is the
+            sum of the costs of its items.
     """
     totals = Counter[int]()
-    for owner, cost in zip(owners, costs, strict=True):
-        totals[owner] += cost
+    for number, cost in zip(http_request_ids, costs, strict=True):
+        totals[number] += cost
     chunk: list[int] = []
     total = 0
-    for index in sorted(range(len(costs)), key=lambda index: (totals[owners[index]], costs[index])):
+    for index in sorted(
+        range(len(costs)), key=lambda index: (totals[http_request_ids[index]], costs[index])
+    ):
         if chunk and total + costs[index] > limit:
             yield sorted(chunk)
             chunk, total = [], 0

@@ -18,7 +18,7 @@ import torch
 
 from handlers.batching.batches import Batch, Padding, to_numpy
 from handlers.batching.chunks import error_of_rows, runs_in_halves
-from handlers.batching.rows import Keep, Outputs, Row, RowOutcome, keep_all
+from handlers.batching.rows import Outputs, Postprocess, Row, RowOutcome, unprocessed
 from handlers.telemetry.metrics import Meter
 
 # Candidate row widths. Wider rows cost more because attention is quadratic. Widths are multiples of
@@ -46,7 +46,6 @@ class PackedBatch:
         batch: the model inputs including `position_ids`, each of shape (rows, width).
         segments: index of the text that each slot belongs to, -1 for padding.
             Shape: (rows, width).
-        texts: the position of each text.
     """
 
     batch: Batch
@@ -96,7 +95,6 @@ def pack(texts: Sequence[Row], rows: Sequence[Sequence[int]], padding: Padding) 
     """Concatenate texts into rows.
 
     Args:
-        texts: the texts.
         rows: the text indices of each row.
         padding: the padding ids for slots at the end of a row.
     """
@@ -154,9 +152,6 @@ def unpack(
     """Return the outputs of each text, in the order of :attr:`PackedBatch.texts`.
 
     Args:
-        outputs: what a model returns for a packed batch.
-        packed: the batch.
-        texts: the texts.
         per_token: names of the outputs of shape (rows, width, ...). All others have one entry for
             each text.
     """
@@ -180,7 +175,7 @@ def run_packed(
     budget: int,
     per_token: Iterable[str],
     meter: Meter,
-    keep: Keep = keep_all,
+    postprocess: Postprocess = unprocessed,
 ) -> list[RowOutcome]:
     """Run every text once in packed rows and return the outcome of each text, in their order.
 
@@ -190,12 +185,7 @@ def run_packed(
     Args:
         forward: runs a packed batch. Outputs in `per_token` have shape (rows, width, ...), all
             others have one entry for each text, in the order of :attr:`PackedBatch.texts`.
-        texts: the texts.
-        padding: the padding ids.
         budget: the maximum number of slots per forward.
-        per_token: names of the outputs that have a value for each token.
-        meter: counts forwards, tokens and slots.
-        keep: returns what is kept of a text's outputs.
     """
     results: list[RowOutcome] = [{}] * len(texts)
     waiting = deque(_group(best_fit([len(text) for text in texts]), texts, budget))
@@ -212,7 +202,7 @@ def run_packed(
                     results[text.index] = failure
             continue
         for text, found in zip(packed.texts, outputs, strict=True):
-            results[text.index] = keep(texts[text.index], found)
+            results[text.index] = postprocess(texts[text.index], found)
         tokens = sum(len(texts[text.index]) for text in packed.texts)
         meter.count(forwards=1, tokens=tokens, slots=packed.segments.numel())
     return results

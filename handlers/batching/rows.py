@@ -53,10 +53,10 @@ class Row(BaseRow):
 
 
 # Returns what is kept of a row's outputs after the forward pass.
-Keep = Callable[[Any, Outputs], Outputs]
+Postprocess = Callable[[Any, Outputs], Outputs]
 
 
-def keep_all(row: BaseRow, outputs: Outputs) -> Outputs:
+def unprocessed(row: BaseRow, outputs: Outputs) -> Outputs:
     """Return all outputs of a row."""
     return outputs
 
@@ -118,9 +118,6 @@ def outputs_agree(
     relative tolerance for each value would be too strict for values near zero.
 
     Args:
-        found: the outputs of each row.
-        expected: what they should be.
-        names: the outputs to compare.
         exact: whether they were computed in float32, and not in a dtype with fewer bits.
     """
     tolerance = 1e-3 if exact else 1e-1

@@ -30,7 +30,6 @@ class PlainEncoding:
     """The tokens of a text, or a pair, by a tokenizer that knows no character offsets.
 
     Attributes:
-        ids: the tokens.
         special_tokens_mask: 1 for each special token, 0 for the others.
         first: how many tokens the first text of a pair has; None for a single text.
     """
@@ -134,7 +133,6 @@ def without_excess(
     of their windows: gigabytes for a few thousand words.
 
     Args:
-        tokenizer: the tokenizer.
         pair: the texts, which are truncated at the same side.
         encoding: that of the whole pair.
         rooms: the tokens of each text that truncation keeps, at most; None for one that it keeps
@@ -193,14 +191,9 @@ def window(encoding: BatchEncoding, index: int, names: Sequence[str]) -> Window:
 
     Args:
         encoding: the result of :func:`tokenize`.
-        index: the row.
         names: the model's input names.
     """
-    own = {}
-    for name in names:
-        if name != "attention_mask" and name in encoding:
-            own[name] = encoding[name][index]
-    return Window(own, encoding.encodings[index])
+    return Window(features(encoding, index, names), encoding.encodings[index])
 
 
 def features(encoding: Mapping[str, Any], index: int, names: Sequence[str]) -> dict[str, list[int]]:
@@ -240,15 +233,11 @@ def split_windows(
     """Return the windows of a text, or of one text of a pair, that is too long for one row.
 
     Args:
-        tokenizer: the tokenizer.
-        text: the text or the pair.
         length: its tokens in one row.
         max_length: the maximum number of tokens in each window.
         repeated: tokens in every window: special ones, and those of the other text of a pair.
         stride: overlap of consecutive windows in tokens.
-        limit: the maximum number of windows per request.
         truncation: the tokenizer's name for which text of a pair is split.
-        **options: further options of the tokenizer.
 
     Raises:
         RequestTooLarge: the text needs more windows than `limit`.
@@ -273,10 +262,8 @@ def check_windows(tokens: int, *, size: int, stride: int, limit: int) -> None:
     """Check how many windows a text needs, before it is split.
 
     Args:
-        tokens: the length of the text.
         size: tokens of the text in each window.
         stride: overlap of consecutive windows in tokens; less than `size`.
-        limit: the maximum number of windows per request.
 
     Raises:
         RequestTooLarge: the text needs more windows than `limit`.

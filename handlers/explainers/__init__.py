@@ -20,7 +20,6 @@ def methods_for(batch_type: type[AttributionBatch], *, gradients: bool) -> list[
     """Return the methods that attribute batches of a type.
 
     Args:
-        batch_type: the batches of a kind of rows.
         gradients: whether the model's format has gradients; without them fewer methods work.
     """
     explainers = {name: get(name) for name in sorted(EXPLAINERS)}

@@ -40,7 +40,6 @@ class Comparison:
     Attributes:
         vector: the vector, which is compared with the first dimensions of the output. Shape:
             (size,).
-        similarity: the name of the similarity.
         normalizes: whether the output gets a length of 1 before it is compared.
     """
 
@@ -112,7 +111,6 @@ class AttributionTarget(Generic[RowT, SegmentsT]):
     """A scalar F to explain, for one row: a number of an output, or its similarity to a vector.
 
     Attributes:
-        row: the row.
         segments: the segments of the row that F is attributed to: of tokens, or patches of an
             image.
         output: name of the model output that contains F.
@@ -181,7 +179,6 @@ class ExplainedModel(ABC):
         forward: runs a batch; differentiable if the model has gradients.
         has_gradients: whether the format has gradients.
         budget: the maximum cost of the rows in one forward, padding included.
-        deadline: the time limit.
         batch_type: the batches of its rows.
         rows_name: what its rows are, for errors.
         cheaper: how to ask for an explanation that takes less time, for errors.
@@ -209,8 +206,6 @@ class AttributionBatch(ABC):
     """Targets of one model output as a batch, in the form of arguments for Captum.
 
     Attributes:
-        model: the model.
-        targets: the targets, one for each row.
         inputs: the model input that is attributed. The first dimension is that of the rows.
         baseline: what replaces the inputs; of the same shape.
         extra: the other model inputs, and the indices of the targets or the arguments of their
@@ -268,7 +263,6 @@ class AttributionBatch(ABC):
         """Return the sums of values of vectors: one for each token, or for each patch.
 
         Args:
-            values: the values.
             rows: the row of the batch that each is of, the first dimension.
         """
 
@@ -282,8 +276,6 @@ class AttributionBatch(ABC):
         """Return the value of each segment of a row. Shape: (segments,).
 
         Args:
-            row: the number of the row.
-            values: the values of the row.
             per_segment: whether each input has the value of its whole segment.
         """
 

@@ -40,8 +40,6 @@ class Mark:
     """A highlighted segment.
 
     Attributes:
-        text: the text of the segment.
-        importance: its importance.
         strength: the absolute importance relative to the largest, from 0 to 100.
         sign: `+`, `−`, or empty if the strength is 0.
         spaced: whether a space precedes the segment.
@@ -75,7 +73,6 @@ class ImageView(View):
     """A picture with the heat map of its patches.
 
     Attributes:
-        title: its title.
         image: the picture, as JPEG in base64.
         heat_map: the heat map, as PNG in base64.
         height: the height of both in pixels.

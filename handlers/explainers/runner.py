@@ -25,18 +25,16 @@ from handlers.types.parameters import ExplanationParameters
 from handlers.types.request import RequestState
 
 
-def weights_of(owners: Sequence[int]) -> list[float]:
-    """Return the weight of each item; the weights of the items of one owner sum to 1."""
-    counts = Counter(owners)
-    return [1 / counts[owner] for owner in owners]
+def weights_of(http_request_ids: Sequence[int]) -> list[float]:
+    """Return the weight of each item; the weights of the items of one HTTP request sum to 1."""
+    counts = Counter(http_request_ids)
+    return [1 / counts[number] for number in http_request_ids]
 
 
 class TimeShares:
     """Divides the time that is left among items; what one does not use is left for later ones.
 
     Args:
-        deadline: the time limit of all items.
-        weights: the weight of each item.
         cheaper: how to ask for what takes less time, for errors.
     """
 
@@ -106,13 +104,13 @@ class Selector(Protocol):
 
 @dataclass(frozen=True)
 class AttributionJob:
-    """A target with the explainer, the parameters and the owner of its request."""
+    """A target with the explainer, the parameters and the HTTP request of its request."""
 
     target: AnyTarget
     method: str
     explainer: BaseExplainer
     settings: ExplanationParameters
-    owner: int
+    http_request_id: int
 
     @property
     def cost(self) -> int:
@@ -130,12 +128,7 @@ class AttributionJob:
 
 
 class ExplanationRunner:
-    """Explains the requests of one batch.
-
-    Args:
-        explanation_target: the explanation target of the mode.
-        model: the model.
-    """
+    """Explains the requests of one batch."""
 
     def __init__(self, explanation_target: Selector, model: ExplainedModel) -> None:
         self._target = explanation_target
@@ -164,7 +157,7 @@ class ExplanationRunner:
     def _run(self, items: Sequence[AttributionJob]) -> dict[int, Attribution | RequestError]:
         """Return outcomes by `id` of the item; cheap groups run first and leave time unused."""
         groups = sorted(self._groups(items), key=lambda group: max(item.cost for item in group))
-        weights = weights_of([item.owner for item in items])
+        weights = weights_of([item.http_request_id for item in items])
         by_item = dict(zip(map(id, items), weights, strict=True))
         shares = TimeShares(self._model.deadline, weights, self._model.cheaper)
         outcomes: dict[int, Attribution | RequestError] = {}

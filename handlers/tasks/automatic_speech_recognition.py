@@ -186,7 +186,7 @@ class Task(AudioTask):
                 [rows[number] for number in numbers],
                 budget=self.budget,
                 meter=meter,
-                keep=self.keep,
+                postprocess=self.postprocess,
             )
             for number, outcome in zip(numbers, found, strict=True):
                 outcomes[number] = outcome

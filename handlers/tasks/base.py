@@ -180,7 +180,7 @@ class BaseTask(ABC, Generic[InputT, RowT]):
         """
         return 0
 
-    def keep(self, row: Any, outputs: Outputs) -> Outputs:
+    def postprocess(self, row: Any, outputs: Outputs) -> Outputs:
         """Return what is kept of a row's outputs until `decode`.
 
         A mode whose outputs are large copies the part that it reads, so that the rest is freed

@@ -435,10 +435,6 @@ def _answer(row: DocumentRow, first: int, last: int, score: float) -> dict[str, 
 def read_word_boxes(value: Any, max_characters: int) -> WordBoxes:
     """Return the words of a request: a list of pairs, or the JSON text of one.
 
-    Args:
-        value: the value in the request.
-        max_characters: the maximum number of characters of the words.
-
     Raises:
         BadRequest: it is no list of words with boxes, is empty, or a box is not within the page.
         RequestTooLarge: there are too many words or characters.

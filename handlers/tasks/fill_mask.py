@@ -131,7 +131,7 @@ class Task(TextTask[FillMaskInput, Window]):
             for item, rows in zip(inputs, encoded, strict=True)
         ]
 
-    def keep(self, row: Row, outputs: Outputs) -> Outputs:
+    def postprocess(self, row: Row, outputs: Outputs) -> Outputs:
         """Return the logits of the masks, and not those of every token of the vocabulary."""
         return {name: value[self.mask_positions(row)] for name, value in outputs.items()}
 

@@ -63,9 +63,7 @@ class LateInteractionInput:
     """A text, or a query and the texts to rank behind it.
 
     Attributes:
-        texts: the texts.
         kinds: how each of them is read.
-        parameters: the parameters of the request.
         ranks: whether the result is a ranking.
     """
 

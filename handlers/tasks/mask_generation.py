@@ -119,7 +119,6 @@ class CropRow(ImageRow):
         box: its place in the image: left, top, right, bottom.
         image_size: height and width of the image.
         points: the points on each side of its grid.
-        parameters: the parameters of the request.
     """
 
     box: Box

@@ -55,7 +55,6 @@ class Detection:
     """An object that a model has found.
 
     Attributes:
-        score: its score.
         label: the number of its class.
         box: its left, top, right and lower edge, in pixels of the image.
         query: the number of the model's query that found it.

@@ -230,9 +230,7 @@ class AnswerReader:
         """Yield (start character, end character, probability) of a window's best spans.
 
         Args:
-            row: the window.
             outputs: its `start_logits` and `end_logits`.
-            max_tokens: the maximum number of tokens of a span.
             count: the number of spans; several can become equal when they are extended.
             align: whether spans are extended to whole words.
         """
@@ -301,14 +299,11 @@ def context_windows(
     """Return a question with its context as one row, or as a window for each part of the context.
 
     Args:
-        tokenizer: the tokenizer.
         texts: both texts in their order in a row.
         encoding: the encoding of several such pairs.
         number: the number of the pair in it.
         context: which of the two texts the context is.
-        size: the maximum number of tokens in a window.
         stride: overlap of consecutive windows in tokens.
-        limit: the maximum number of windows.
         **options: the options of the tokenizer that the encoding was made with.
 
     Raises:
@@ -361,8 +356,6 @@ def best_spans(
     Args:
         start: probability of each token to be the first. Shape: (tokens,).
         end: probability of each token to be the last. Shape: (tokens,).
-        max_tokens: the maximum number of tokens of a span.
-        count: the number of spans.
     """
     width = min(max_tokens, len(start))
     ends = np.lib.stride_tricks.sliding_window_view(np.pad(end, (0, width - 1)), width)

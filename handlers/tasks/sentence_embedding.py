@@ -47,8 +47,6 @@ class EmbeddingInput:
     """A text to embed.
 
     Attributes:
-        text: the text.
-        parameters: its parameters.
         other: the text that an explanation compares it with.
     """
 

@@ -280,12 +280,6 @@ def _of_file(checkpoint: Checkpoint) -> Any:
 def read_texts(texts: Any, name: str, max_rows: int, max_characters: int) -> list[str]:
     """Return the texts to rank, each a text or an object with one.
 
-    Args:
-        texts: the value in the request.
-        name: its name in an error.
-        max_rows: how many texts there may be.
-        max_characters: how long each may be.
-
     Raises:
         BadRequest: it is no list of texts.
         RequestTooLarge: there are too many, or one is too long.

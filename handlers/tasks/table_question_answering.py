@@ -292,10 +292,6 @@ IN_TABLE, COLUMN, ROW, PREVIOUS = range(4)
 def read_table(value: Any, max_characters: int) -> Table:
     """Return a table of a request: columns by name, a list of rows, or the JSON text of either.
 
-    Args:
-        value: the value in the request.
-        max_characters: the maximum number of characters of a table.
-
     Raises:
         BadRequest: it is no table, is empty, or its columns differ in length.
         RequestTooLarge: it has too many cells or characters.
@@ -389,9 +385,6 @@ def encode_table(
     """Return the tokens of a table with each question, by the name of the model's input.
 
     Args:
-        tokenizer: the tokenizer of tables.
-        table: the table.
-        questions: the questions.
         max_tokens: the maximum number of tokens of a question and its table; None for that of the
             tokenizer.
         truncates: whether the last rows, and ends of long cells, are left out to fit.

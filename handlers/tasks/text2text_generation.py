@@ -121,7 +121,6 @@ class TextToTextTask(GenerationTask[TextInput]):
 
     Attributes:
         pipeline: the name of the pipeline, by which a checkpoint has settings for it.
-        preset: the settings of the checkpoint.
         of_yaml: the defaults that the YAML sets.
     """
 

@@ -24,8 +24,7 @@ from tokenizers import Encoding
 from transformers import GenerationConfig
 from typing_extensions import TypedDict
 
-from handlers.batching.batches import Padding, pad
-from handlers.batching.batches import run as run_padded
+from handlers.batching.batches import Padding, pad, run_padded
 from handlers.batching.rows import Outputs, RowOutcome, require_outputs
 from handlers.batching.tokenization import Text, Window, check_length, has_offsets
 from handlers.checkpoints.checkpoint import Checkpoint
@@ -91,7 +90,6 @@ class GenerationTask(TextTask[InputT, Prompt]):
 
     Attributes:
         layout: where the new tokens of its models stand.
-        base: the checkpoint's generation config.
     """
 
     layout: ClassVar[PromptLayout]

@@ -70,8 +70,6 @@ class ImageCall:
     """The call of a pipeline for one image.
 
     Attributes:
-        prompt: the text.
-        seed: the seed of its noise.
         scheduler: the name of diffusers' scheduler; None for the checkpoint's own.
         parameters: further parameters of the pipeline, which has defaults for others.
     """
@@ -108,7 +106,6 @@ class ImageModel(ForwardOnlyModel, ABC):
         """Return the image of one call.
 
         Args:
-            call: the call.
             on_step: is called after each step with its number, from 1, and the number of steps.
                 What it raises ends the call.
 

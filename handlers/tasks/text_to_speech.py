@@ -72,8 +72,6 @@ class SpeechCall:
 
     Attributes:
         input_ids: the tokens of the text.
-        seed: the seed of its noise.
-        max_seconds: the maximum duration.
         speaker_id: the number of the speaker; None for the model without one.
         speaking_rate: the rate; None for the model's own, as of the others.
         noise_scale: how random the speech is.

@@ -142,11 +142,7 @@ class Task(TextToTextTask):
 
 @dataclass(frozen=True)
 class Languages:
-    """The languages of a model.
-
-    Attributes:
-        tokens: the token of each language, by its code.
-    """
+    """The languages of a model."""
 
     tokens: Mapping[str, int]
 

@@ -38,10 +38,7 @@ class BatchingTrial:
     """A trial of the models of a checkpoint.
 
     Attributes:
-        checkpoint: the checkpoint.
         max_tokens: the longest row that a model may get; None if there is no limit.
-        padding: padding ids and side.
-        outputs: names of the outputs that are compared.
         per_token: those of them that have a value for each token.
         generates: whether the logits of new tokens are compared, and not those of one forward.
     """
@@ -151,9 +148,6 @@ def warm_up(
     send.
 
     Args:
-        task: the task.
-        model: the model.
-        config: the YAML.
         recorded: what the trials have found in a load with the same key; by default they run.
     """
     run = partial(_run, task, model, task.warmup_batches(config, model))

@@ -85,9 +85,7 @@ class ZeroShotInput:
     """A text with its labels.
 
     Attributes:
-        text: the text of the request.
         premise: its beginning, as far as a row can have it.
-        labels: the labels.
         hypotheses: the hypothesis of each label.
         multi_label: whether each label is scored by itself.
     """

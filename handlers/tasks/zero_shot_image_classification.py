@@ -176,7 +176,7 @@ class Task(ImageTask):
             rows,
             budget=self.budget,
             meter=meter,
-            keep=self.keep,
+            postprocess=self.postprocess,
             collate=self._collate_with_columns,
         )
 
@@ -191,7 +191,7 @@ class Task(ImageTask):
             batch[name] = functional.pad(padded[name], (0, missing), value=padding.ids.get(name, 0))
         return batch
 
-    def keep(self, row: Any, outputs: Outputs) -> Outputs:
+    def postprocess(self, row: Any, outputs: Outputs) -> Outputs:
         return {"logits": outputs["logits"][: len(row.texts)]}
 
     def warmup_batches(self, config: ModelConfig, model: Model) -> list[list[Any]]:

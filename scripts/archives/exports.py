@@ -31,7 +31,8 @@ EXPORTING = (
     "formats",
     "generation",
     "media",
-    "runtime",
+    "model.py",
+    "process",
     "tasks",
     "types",
 )

@@ -63,7 +63,6 @@ class LanguageModel(torch.nn.Module):
     """Adapts a model to the interface that Captum expects: token ids to logits.
 
     Args:
-        model: the model.
         vectors: what looks up the vectors of the prompt's tokens, whose output Captum explains;
             None where it explains token ids.
     """
@@ -91,7 +90,6 @@ class EncoderDecoderModel(LanguageModel):
     """Shows an encoder-decoder as a decoder that continues what the encoder reads.
 
     Args:
-        model: the model.
         length: the number of tokens that the encoder reads; those after them are the text's.
         start: the tokens that the decoder reads before those of the text.
         vectors: see :class:`LanguageModel`.
@@ -122,11 +120,7 @@ class GenerationAttribution:
     """The attribution of a target text to its prompt.
 
     Attributes:
-        model: the model.
-        tokenizer: the tokenizer of the model.
-        row: the prompt.
         target: the token ids that follow the prompt.
-        settings: the explanation parameters.
         decoder_start: the tokens that the decoder of an encoder-decoder reads before the target;
             none for a decoder that continues the prompt.
     """

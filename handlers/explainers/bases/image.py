@@ -103,7 +103,6 @@ def picture(scale: PixelScale, pixels: Array, height: int, width: int) -> Image.
         scale: how its pixels were computed.
         pixels: what the model reads. Shape: (channels, height, width).
         height: the height of the image that was sent.
-        width: its width.
     """
     read = Image.fromarray(scale.to_colours(pixels))
     # What was cropped or padded has its own proportions, and those are not distorted.
@@ -233,9 +232,6 @@ class PixelBatch(AttributionBatch):
         Args:
             visible: 1 for a patch of the image and 0 for one of the baseline. Shape: (rows, rows of
                 patches, columns of patches).
-            inputs: the images.
-            baseline: what replaces them.
-            mask: the feature mask.
             extra: the other model inputs, as in :meth:`score`.
         """
         shown = visible.flatten(1).gather(1, mask.flatten(1)).view_as(mask)
@@ -419,7 +415,6 @@ def image_view(
     """Return the picture of an explanation with its heat map.
 
     Args:
-        explanation: the explanation.
         box: an object in the picture, as in :class:`ImageView`.
     """
     height, width = explanation["size"]

@@ -43,7 +43,6 @@ class Segment:
         text: the text of the segment, or the token if it has none.
         start: start offset in characters of the text.
         end: end offset in characters.
-        tokens: token indices in the row.
         sequence: 0 for the first text of a pair, 1 for the second, None for special tokens.
     """
 
@@ -63,9 +62,7 @@ def segment_tokens(row: Window, texts: Sequence[str], granularity: Granularity) 
     """Return the segments of a row.
 
     Args:
-        row: the row.
         texts: the text, or both texts of a pair.
-        granularity: whether a segment is a token or a word.
     """
     encoding = row.encoding
     indices = range(len(row))
@@ -168,7 +165,6 @@ class TokenVectors(torch.nn.Module):
         """Return vectors as the model looked them up; None if it looked up other ids.
 
         Args:
-            ids: the explained ids.
             looked_up: those that the model has looked up.
             vectors: the vectors of the explained ids.
             own: those that the model has found.
@@ -274,7 +270,6 @@ class ExplainedTextModel(ExplainedModel):
 
     Attributes:
         vectors: the vectors of its tokens; None if the format has no gradients.
-        padding: padding ids and side.
         baseline_token_id: the id that replaces tokens in the baseline.
         padded_limit: the longest row that may share a forward with shorter ones.
     """

@@ -37,7 +37,6 @@ class BaseExplanationTarget(ABC, Generic[TaskT]):
     Attributes:
         results: type of the explanation, for its schema.
         example_target: a value of `target` for the sample of the mode's task.
-        parameters: the parameters of an explanation.
         example_parameters: quick ones, for examples.
         model_type: the model with rows of this kind, which the methods explain.
         legacy_keys: the keys of an explanation of TorchServe's old example.
@@ -113,13 +112,7 @@ class BaseExplanationTarget(ABC, Generic[TaskT]):
     def explain(
         self, states: Sequence[RequestState], model: Model, deadline: Deadline
     ) -> list[dict[str, Any] | RequestError]:
-        """Return the explanation of each request; one that fails has its error in its place.
-
-        Args:
-            states: the requests, with their outputs.
-            model: the model, which nothing else runs meanwhile.
-            deadline: the time limit.
-        """
+        """Return the explanation of each request; one that fails has its error in its place."""
         return self.attribute(states, self.explained(model, deadline))
 
     def attribute(

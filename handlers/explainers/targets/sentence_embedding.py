@@ -93,12 +93,9 @@ def similarity_target(
     with itself is at its maximum, where its gradient is zero.
 
     Args:
-        row: the row of the first text.
-        text: the first text.
         output: the name of the output with its vector.
         vector: its vector, of the dimensions that are compared.
         other: the vector of the other text.
-        granularity: tokens or words.
 
     Raises:
         BadRequest: the row is of token ids, which have no text.

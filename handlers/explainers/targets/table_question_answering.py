@@ -228,10 +228,7 @@ def segment_table(
 
     Args:
         row: the row, of a tokenizer without character offsets.
-        question: the question.
-        table: the table.
         tokenizer: a tokenizer of texts with the same vocabulary.
-        granularity: whether a segment is a token or a word.
     """
     places = [_coordinates(row, token) for token in range(len(row))]
     # [CLS] is the first token, and [SEP] is between question and table.

@@ -45,9 +45,6 @@ class AudioTask(MediaTask[ArrayRow]):
 
     Rows of waveforms are not padded to one length: many models have no attention mask, and
     normalize a row with its padding.
-
-    Attributes:
-        extractor_options: arguments of the feature extractor.
     """
 
     extractor_options: ClassVar[Mapping[str, Any]] = {}

@@ -48,7 +48,6 @@ class EmbeddedText:
 
     Attributes:
         text: the text with its prompt, or token ids as they are.
-        prompt: the prompt alone.
         truncate: whether it is cut if it is too long.
         side: the side that is cut.
         max_length: the number of tokens that it is cut to, if that is less than the model takes.
@@ -99,11 +98,6 @@ class EmbeddingTask(TextTask[InputT, Row]):
 
     def read_text(self, text: Any, name: str, parameters: PromptParameters) -> EmbeddedText:
         """Return a text, or a :class:`TokenIds`, with the prompt that parameters name.
-
-        Args:
-            text: the text in the request, or token ids.
-            name: its name in an error.
-            parameters: the parameters of the request.
 
         Raises:
             BadRequest: it is neither, or there is no prompt of that name.
@@ -182,7 +176,6 @@ class EmbeddingTask(TextTask[InputT, Row]):
         """Return the number of tokens before the text: those of the prompt and special ones.
 
         Args:
-            prompt: the prompt.
             cut: how many tokens are cut on the left, where a special one stays.
         """
         ids = tokenize(self.tokenizer, [(prompt, None)])["input_ids"][0]

@@ -55,9 +55,6 @@ class Preprocessor:
 
     An image processor rescales in float64 and then subtracts and divides, each with a copy. Where a
     trial shows the same numbers, pixels are multiplied and added in float32 instead.
-
-    Args:
-        image_processor: the image processor of a checkpoint.
     """
 
     def __init__(self, image_processor: BaseImageProcessor) -> None:
@@ -150,7 +147,6 @@ class ImageRow(ArrayRow):
 
     Attributes:
         height: the height of the image in pixels, before preprocessing.
-        width: its width.
     """
 
     height: int
@@ -356,7 +352,6 @@ def answer_settings(
     Answers are not sampled, since the rows of a batch would share random numbers.
 
     Args:
-        checkpoint: the checkpoint.
         max_sequences: the maximum number of beams.
         positions: the maximum number of tokens of an answer, with the one that the decoder starts
             with; None for no limit.

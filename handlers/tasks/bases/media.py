@@ -44,11 +44,6 @@ class MediaInput:
 class MediaReader:
     """Reads the files of requests in threads of its own, before the model is called.
 
-    Args:
-        settings: the `handler:` section of the YAML.
-        media_type: the kind of the files.
-        max_bytes: the maximum number of bytes of a file.
-
     Attributes:
         files: takes files out of requests.
         threads: the threads.
@@ -88,14 +83,7 @@ def _read(
 
 
 class MediaTask(BaseTask[MediaInput, MediaRowT]):
-    """A mode whose requests have files. Rows of equal shapes share a forward.
-
-    Args:
-        checkpoint: the checkpoint.
-        settings: the `handler:` section of the YAML.
-        media_type: the kind of the files.
-        max_bytes: the maximum number of bytes of a file.
-    """
+    """A mode whose requests have files. Rows of equal shapes share a forward."""
 
     def __init__(
         self,
@@ -144,7 +132,7 @@ class MediaTask(BaseTask[MediaInput, MediaRowT]):
             rows,
             budget=self.budget,
             meter=meter,
-            keep=self.keep,
+            postprocess=self.postprocess,
             collate=self.collate,
         )
 

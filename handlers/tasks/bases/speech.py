@@ -63,7 +63,6 @@ class LanguageRecorder(StoppingCriteria):
 
     Args:
         start: the token that begins a text.
-        rows: the number of rows.
     """
 
     def __init__(self, start: int, rows: int) -> None:
@@ -101,7 +100,6 @@ class Recognizer(ABC):
     Attributes:
         chunk_seconds: the length of chunks of audio that is too long for one, without a request's.
         max_chunk_seconds: the maximum length of a chunk; None for no own limit.
-        outputs: names of the outputs that it reads.
         alignment: the number of samples of which the length of a chunk is a multiple.
         warmup: the settings of rows that run at load.
         writes: whether its models write texts, token by token.

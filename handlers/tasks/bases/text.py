@@ -10,16 +10,16 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 from transformers import BatchEncoding
 
-from handlers.batching.batches import Batch, Padding, Side, pad, run
+from handlers.batching.batches import Batch, Padding, Side, pad, run_padded
 from handlers.batching.packing import TILE, WIDTHS, run_packed
 from handlers.batching.rows import Row, RowOutcome
 from handlers.batching.tokenization import (
     Text,
     Window,
     check_length,
+    features,
     has_offsets,
     tokenize,
-    window,
     without_excess,
 )
 from handlers.checkpoints.checkpoint import Checkpoint, first_position
@@ -93,13 +93,13 @@ class TextTask(BaseTask[InputT, RowT]):
             "budget": 0 if model.runs_alone else self.forward_budget(model),
             "per_token": self.description.outputs.per_token,
             "meter": meter,
-            "keep": self.keep,
+            "postprocess": self.postprocess,
         }
         if model.capabilities.supports_packing and (
             len(rows) > 1 or model.capabilities.compiles_shapes
         ):
             return run_packed(before(deadline, model.forward_packed), rows, **options)
-        return run(
+        return run_padded(
             before(deadline, model.forward),
             rows,
             padded_limit=model.padded_limit,
@@ -218,12 +218,10 @@ class TextTask(BaseTask[InputT, RowT]):
         """Return a row for each text or pair; one that is too long is truncated or refused.
 
         Args:
-            texts: the texts or pairs.
             truncate: whether each is truncated; by default as the YAML says.
             sides: the side that each is truncated at; by default that of the tokenizer.
             max_lengths: the number of tokens that each is truncated to, if that is less than the
                 model takes.
-            **options: the options of the tokenizer.
         """
         if not texts:
             return []
@@ -248,10 +246,6 @@ class TextTask(BaseTask[InputT, RowT]):
         """Return one text of an encoding as a row, truncated if it is too long.
 
         Args:
-            text: the text or pair.
-            encoding: the encoding of several texts.
-            number: the number of the text in it.
-            options: the options of the tokenizer.
             truncate: whether it is truncated; by default as the YAML says.
             max_length: the number of tokens that it is truncated to, if that is less than the model
                 takes.
@@ -270,7 +264,8 @@ class TextTask(BaseTask[InputT, RowT]):
             truncation = {"truncation": True, "max_length": limit}
             encoding = tokenize(self.tokenizer, [text], **{**options, **truncation})
             number = 0
-        return [window(encoding, number, self.tokenizer.model_input_names)]
+        names = self.tokenizer.model_input_names
+        return [Window(features(encoding, number, names), encoding.encodings[number])]
 
     def _warmup_row(self, length: int) -> Row:
         return self.checkpoint.row_maker.rows([length])[0]

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from handlers import tasks
-from handlers.batching.batches import Padding, run
+from handlers.batching.batches import Padding, run_padded
 from handlers.batching.rows import Row
 from handlers.errors import OutOfMemory
 from handlers.telemetry.metrics import Meter
@@ -95,7 +95,7 @@ def test_the_tensors_of_a_pass_that_did_not_fit_are_freed() -> None:
 
     gc.disable()
     try:
-        outcomes = run(
+        outcomes = run_padded(
             forward,
             [Row({"input_ids": [1, 2]}), Row({"input_ids": [3]})],
             padding=Padding({}),

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.batching.batches import Padding, Side, group_by_length, pad, run
+from handlers.batching.batches import Padding, Side, group_by_length, pad, run_padded
 from handlers.batching.rows import Row, require_outputs
 from handlers.errors import DeadlineExceeded
 from handlers.telemetry.metrics import Meter
@@ -43,7 +43,7 @@ def test_every_row_gets_its_own_outputs_without_padding(
     rows: list[list[int]], side: Side, budget: int
 ) -> None:
     meter = Meter()
-    outcomes = run(
+    outcomes = run_padded(
         echo,
         [Row({"input_ids": ids}) for ids in rows],
         padding=Padding({"input_ids": 0}, side),
@@ -79,7 +79,7 @@ def test_short_rows_are_filled_with_each_inputs_own_id(
 
 
 def test_outputs_of_half_precision_come_back_as_numpy() -> None:
-    outcomes = run(
+    outcomes = run_padded(
         lambda batch: {"logits": batch["input_ids"].to(torch.bfloat16)},
         [Row({"input_ids": [1, 2]})],
         padding=Padding({}),
@@ -97,7 +97,7 @@ def test_an_error_of_a_forward_pass_stays_with_its_rows() -> None:
             raise DeadlineExceeded
         return {"logits": batch["input_ids"]}
 
-    long, short = run(
+    long, short = run_padded(
         refuse_long_rows,
         [Row({"input_ids": [1] * 8}), Row({"input_ids": [1]})],
         padding=Padding({}),
