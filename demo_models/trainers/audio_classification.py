@@ -8,7 +8,7 @@ import torch
 from transformers import ASTConfig, ASTFeatureExtractor, ASTForAudioClassification
 
 from demo_models.synthetic_audio import LABELS, RATE, random, signal, signal_inputs
-from demo_models.trainers.base import Trainer
+from demo_models.trainers.base import MediaTrainer
 from demo_models.training import Feature, Plan, accuracy
 
 # A second has 48 frames.
@@ -25,7 +25,7 @@ CONFIG = {
 }
 
 
-class AudioClassification(Trainer):
+class AudioClassification(MediaTrainer):
     """One signal in each row."""
 
     plan = Plan(rows=1600, batch=16, rate=2e-3)
@@ -38,27 +38,23 @@ class AudioClassification(Trainer):
             sampling_rate=RATE, **SPECTROGRAM
         )
 
-    def features(self, tokenizer: Any, rows: int, seed: int) -> list[Feature]:
+    def rows(self, processor: Any, count: int, seed: str) -> list[Feature]:
         """Write signals with their labels."""
-        return _features(tokenizer, rows, f"train {seed}")
+        rng = random(seed)
+        signals = [signal(rng) for _ in range(count)]
+        values = processor([samples for samples, _ in signals], sampling_rate=RATE)["input_values"]
+        return [
+            {"input_values": torch.from_numpy(each), "labels": LABELS.index(label)}
+            for each, (_, label) in zip(values, signals, strict=True)
+        ]
 
     def evaluate(self, model: Any, tokenizer: Any, rows: int, seed: int) -> dict[str, float]:
         """Return the share of signals with the right label."""
-        return {"accuracy": accuracy(model, _features(tokenizer, rows, f"held out {seed}"))}
+        return {"accuracy": accuracy(model, self.held_out(tokenizer, rows, seed))}
 
     def calibration_inputs(self, rows: int, seed: int) -> list[Any]:
         """Write signals."""
         return signal_inputs(rows, seed)
-
-
-def _features(extractor: Any, count: int, seed: str) -> list[Feature]:
-    rng = random(seed)
-    signals = [signal(rng) for _ in range(count)]
-    values = extractor([samples for samples, _ in signals], sampling_rate=RATE)["input_values"]
-    return [
-        {"input_values": torch.from_numpy(each), "labels": LABELS.index(label)}
-        for each, (_, label) in zip(values, signals, strict=True)
-    ]
 
 
 TRAINER = AudioClassification()

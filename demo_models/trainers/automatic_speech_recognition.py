@@ -18,7 +18,7 @@ from transformers import (
 
 from demo_models.evaluation import mean
 from demo_models.synthetic_audio import KEYS, RATE, dialled, dialled_inputs, random
-from demo_models.trainers.base import Trainer
+from demo_models.trainers.base import MediaTrainer
 from demo_models.training import Feature, Plan, forward
 
 SPECIAL = ("<pad>", "<s>", "</s>", "<unk>", "|")
@@ -47,7 +47,7 @@ CONFIG = {
 }
 
 
-class AutomaticSpeechRecognition(Trainer):
+class AutomaticSpeechRecognition(MediaTrainer):
     """Some keys, one after the other."""
 
     plan = Plan(rows=6000, batch=8, rate=3e-3)
@@ -63,14 +63,19 @@ class AutomaticSpeechRecognition(Trainer):
         processor = Wav2Vec2Processor(feature_extractor=extractor, tokenizer=tokenizer)
         return Wav2Vec2ForCTC(Wav2Vec2Config(**CONFIG)), processor
 
-    def features(self, tokenizer: Any, rows: int, seed: int) -> list[Feature]:
+    def rows(self, processor: Any, count: int, seed: str) -> list[Feature]:
         """Write numbers that are dialled."""
-        return _features(tokenizer, rows, f"train {seed}")
+        rng = random(seed)
+        numbers = [dialled(rng) for _ in range(count)]
+        values = processor([samples for samples, _ in numbers], sampling_rate=RATE)["input_values"]
+        return [
+            {"input_values": torch.from_numpy(each), "labels": [VOCABULARY[key] for key in keys]}
+            for each, (_, keys) in zip(values, numbers, strict=True)
+        ]
 
     def evaluate(self, model: Any, tokenizer: Any, rows: int, seed: int) -> dict[str, float]:
         """Return the share of numbers that are read without a mistake."""
-        held_out = _features(tokenizer, rows, f"held out {seed}")
-        labels = [row.pop("labels") for row in held_out]
+        held_out, labels = self.without_labels(tokenizer, rows, seed)
         read = [tokenizer.decode(out["logits"].argmax(-1)) for out in forward(model, held_out)]
         return {
             "accuracy": mean(
@@ -82,16 +87,6 @@ class AutomaticSpeechRecognition(Trainer):
     def calibration_inputs(self, rows: int, seed: int) -> list[Any]:
         """Write numbers that are dialled."""
         return dialled_inputs(rows, seed)
-
-
-def _features(processor: Any, count: int, seed: str) -> list[Feature]:
-    rng = random(seed)
-    numbers = [dialled(rng) for _ in range(count)]
-    values = processor([samples for samples, _ in numbers], sampling_rate=RATE)["input_values"]
-    return [
-        {"input_values": torch.from_numpy(each), "labels": [VOCABULARY[key] for key in keys]}
-        for each, (_, keys) in zip(values, numbers, strict=True)
-    ]
 
 
 TRAINER = AutomaticSpeechRecognition()

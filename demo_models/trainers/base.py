@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from demo_models.synthetic_images import drawn_inputs
+from demo_models.synthetic_images import drawn_features, drawn_inputs
 from demo_models.training import Feature, Plan, Tick, fit, quiet, repeatable
 
 
@@ -76,8 +76,35 @@ class Trainer(ABC):
             path.chmod(0o644)
 
 
-class ImageTrainer(Trainer):
+class MediaTrainer(Trainer):
+    """Trains a model on images or sounds that are made for a seed."""
+
+    @abstractmethod
+    def rows(self, processor: Any, count: int, seed: str) -> list[Feature]:
+        """Return rows as the processor reads them, with their targets."""
+
+    def features(self, tokenizer: Any, rows: int, seed: int) -> list[Feature]:
+        """Return the rows to train on."""
+        return self.rows(tokenizer, rows, f"train {seed}")
+
+    def held_out(self, processor: Any, count: int, seed: int) -> list[Feature]:
+        """Return the rows that measure a model."""
+        return self.rows(processor, count, f"held out {seed}")
+
+    def without_labels(
+        self, processor: Any, count: int, seed: int
+    ) -> tuple[list[Feature], list[Any]]:
+        """Return the rows that measure a model, and their targets."""
+        held_out = self.held_out(processor, count, seed)
+        return held_out, [row.pop("labels") for row in held_out]
+
+
+class ImageTrainer(MediaTrainer):
     """Trains a model of images on drawings of coloured shapes, which calibrate its exports, too."""
+
+    def rows(self, processor: Any, count: int, seed: str) -> list[Feature]:
+        """Draw images with the numbers of their labels."""
+        return drawn_features(processor, count, seed)
 
     def calibration_inputs(self, rows: int, seed: int) -> list[Any]:
         """Draw images."""

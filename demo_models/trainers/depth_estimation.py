@@ -12,7 +12,7 @@ from transformers import GLPNConfig, GLPNForDepthEstimation, GLPNImageProcessorP
 
 from demo_models.evaluation import mean
 from demo_models.synthetic_images import CALIBRATION_ROWS, as_base64, draw_in_fog
-from demo_models.trainers.base import Trainer
+from demo_models.trainers.base import MediaTrainer
 from demo_models.training import Feature, Plan, forward
 
 CONFIG = {
@@ -23,7 +23,7 @@ CONFIG = {
 }
 
 
-class DepthEstimation(Trainer):
+class DepthEstimation(MediaTrainer):
     """Two dark shapes, which are paler the further away they are."""
 
     plan = Plan(rows=9600, batch=16, rate=2e-3)
@@ -33,16 +33,14 @@ class DepthEstimation(Trainer):
         """Return a GLPN with random weights, and its image processor."""
         return GLPNForDepthEstimation(GLPNConfig(**CONFIG)), GLPNImageProcessorPil()
 
-    def features(self, tokenizer: Any, rows: int, seed: int) -> list[Feature]:
+    def rows(self, processor: Any, count: int, seed: str) -> list[Feature]:
         """Draw images with the depths of their pixels."""
-        rng = Random(f"train {seed}")
-        return [_feature(tokenizer, *draw_in_fog(rng)) for _ in range(rows)]
+        rng = Random(seed)
+        return [_feature(processor, *draw_in_fog(rng)) for _ in range(count)]
 
     def evaluate(self, model: Any, tokenizer: Any, rows: int, seed: int) -> dict[str, float]:
         """Return the share of pixels whose depth is within a quarter of the true one."""
-        rng = Random(f"held out {seed}")
-        held_out = [_feature(tokenizer, *draw_in_fog(rng)) for _ in range(rows)]
-        depths = [row.pop("labels") for row in held_out]
+        held_out, depths = self.without_labels(tokenizer, rows, seed)
         pairs = zip(forward(model, held_out), depths, strict=True)
         return {
             "within 1.25": mean(_accuracy(out["predicted_depth"], depth) for out, depth in pairs)

@@ -6,9 +6,9 @@ from typing import Any
 
 from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessorPil
 
-from demo_models.synthetic_images import LABELS, SIDE, drawn_features
+from demo_models.synthetic_images import LABELS, SIDE
 from demo_models.trainers.base import ImageTrainer
-from demo_models.training import Feature, Plan, accuracy
+from demo_models.training import Plan, accuracy
 
 CONFIG = {
     "image_size": SIDE,
@@ -33,13 +33,9 @@ class ImageClassification(ImageTrainer):
             size={"height": SIDE, "width": SIDE}
         )
 
-    def features(self, tokenizer: Any, rows: int, seed: int) -> list[Feature]:
-        """Draw images with their labels."""
-        return drawn_features(tokenizer, rows, f"train {seed}")
-
     def evaluate(self, model: Any, tokenizer: Any, rows: int, seed: int) -> dict[str, float]:
         """Return the share of images with the right label."""
-        return {"accuracy": accuracy(model, drawn_features(tokenizer, rows, f"held out {seed}"))}
+        return {"accuracy": accuracy(model, self.held_out(tokenizer, rows, seed))}
 
 
 TRAINER = ImageClassification()

@@ -11,10 +11,10 @@ from transformers import ViTConfig, ViTImageProcessorPil, ViTModel
 from transformers.utils import ModelOutput
 
 from demo_models.evaluation import mean
-from demo_models.synthetic_images import LABELS, SIDE, drawn_features
+from demo_models.synthetic_images import LABELS, SIDE
 from demo_models.trainers.base import ImageTrainer
 from demo_models.trainers.image_classification import CONFIG
-from demo_models.training import Feature, Plan, forward
+from demo_models.training import Plan, forward
 
 
 class NamedVectors(nn.Module):
@@ -47,14 +47,10 @@ class ImageFeatureExtraction(ImageTrainer):
         model = NamedVectors(ViTModel(ViTConfig(**CONFIG, pooler_output_size=32)))
         return model, ViTImageProcessorPil(size={"height": SIDE, "width": SIDE})
 
-    def features(self, tokenizer: Any, rows: int, seed: int) -> list[Feature]:
-        """Draw images with the numbers of their labels."""
-        return drawn_features(tokenizer, rows, f"train {seed}")
-
     def evaluate(self, model: Any, tokenizer: Any, rows: int, seed: int) -> dict[str, float]:
         """Return the share of images whose most similar other image has the same label."""
-        held_out = drawn_features(tokenizer, rows, f"held out {seed}")
-        labels = torch.tensor([row.pop("labels") for row in held_out])
+        held_out, numbers = self.without_labels(tokenizer, rows, seed)
+        labels = torch.tensor(numbers)
         vectors = torch.stack([out["pooler_output"] for out in forward(model.model, held_out)])
         vectors = nn.functional.normalize(vectors, dim=1)
         nearest = (vectors @ vectors.T - 2 * torch.eye(len(held_out))).argmax(dim=1)

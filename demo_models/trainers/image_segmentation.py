@@ -35,16 +35,14 @@ class ImageSegmentation(ImageTrainer):
         processor = kind(size={"height": SEEN, "width": SEEN})
         return SegformerForSemanticSegmentation(config), processor
 
-    def features(self, tokenizer: Any, rows: int, seed: int) -> list[Feature]:
+    def rows(self, processor: Any, count: int, seed: str) -> list[Feature]:
         """Draw images with the classes of their pixels."""
-        rng = Random(f"train {seed}")
-        return [_feature(tokenizer, draw(rng)) for _ in range(rows)]
+        rng = Random(seed)
+        return [_feature(processor, draw(rng)) for _ in range(count)]
 
     def evaluate(self, model: Any, tokenizer: Any, rows: int, seed: int) -> dict[str, float]:
         """Return the overlap of the found shapes with the drawn ones, for the right label."""
-        rng = Random(f"held out {seed}")
-        held_out = [_feature(tokenizer, draw(rng)) for _ in range(rows)]
-        classes = [row.pop("labels") for row in held_out]
+        held_out, classes = self.without_labels(tokenizer, rows, seed)
         pairs = zip(forward(model, held_out), classes, strict=True)
         return {"overlap": mean(_overlap(out["logits"], expected) for out, expected in pairs)}
 

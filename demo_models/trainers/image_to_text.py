@@ -53,10 +53,10 @@ class ImageToText(ImageTrainer):
         model.generation_config = GenerationConfig(**ids, max_new_tokens=20)
         return model, processors
 
-    def features(self, tokenizer: Any, rows: int, seed: int) -> list[Feature]:
+    def rows(self, processor: Any, count: int, seed: str) -> list[Feature]:
         """Draw images with the tokens of their captions."""
-        rng = Random(f"train {seed}")
-        return [_feature(tokenizer, draw(rng)) for _ in range(rows)]
+        rng = Random(seed)
+        return [_feature(processor, draw(rng)) for _ in range(count)]
 
     def evaluate(self, model: Any, tokenizer: Any, rows: int, seed: int) -> dict[str, float]:
         """Return the share of images with the right caption."""

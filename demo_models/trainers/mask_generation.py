@@ -77,23 +77,16 @@ class MaskGeneration(ImageTrainer):
         processor = SamImageProcessorPil(size={"longest_edge": SEEN}, pad_size=side)
         return Prompted(SamModel(SamConfig(**CONFIG))), processor
 
-    def features(self, tokenizer: Any, rows: int, seed: int) -> list[Feature]:
+    def rows(self, processor: Any, count: int, seed: str) -> list[Feature]:
         """Draw images with a point and the mask of what lies there."""
-        rng = Random(f"train {seed}")
-        return [_feature(tokenizer, rng) for _ in range(rows)]
+        rng = Random(seed)
+        return [_feature(processor, rng) for _ in range(count)]
 
     def evaluate(self, model: Any, tokenizer: Any, rows: int, seed: int) -> dict[str, float]:
         """Return the overlap of the mask with the highest score and what lies at a point."""
-        rng = Random(f"held out {seed}")
-        return {
-            "overlap": mean(
-                overlap
-                for part in chunks(
-                    [_feature(tokenizer, rng) for _ in range(rows)], EVALUATION_BATCH
-                )
-                for overlap in _best_overlaps(model.model, collate(part, None))
-            )
-        }
+        parts = chunks(self.held_out(tokenizer, rows, seed), EVALUATION_BATCH)
+        overlaps = (_best_overlaps(model.model, collate(part, None)) for part in parts)
+        return {"overlap": mean(each for part in overlaps for each in part)}
 
 
 @torch.inference_mode()

@@ -33,17 +33,14 @@ class ObjectDetection(ImageTrainer):
         size = {"shortest_edge": SIDE, "longest_edge": 2 * SIDE}
         return YolosForObjectDetection(config), YolosImageProcessorPil(size=size)
 
-    def features(self, tokenizer: Any, rows: int, seed: int) -> list[Feature]:
+    def rows(self, processor: Any, count: int, seed: str) -> list[Feature]:
         """Draw images with their labels and boxes."""
-        return [_feature(tokenizer, scene) for scene in _drawn(rows, f"train {seed}")]
+        return [_feature(processor, scene) for scene in _drawn(count, seed)]
 
     def evaluate(self, model: Any, tokenizer: Any, rows: int, seed: int) -> dict[str, float]:
         """Return the share of images whose best box is that of the shape, with its label."""
         scenes = _drawn(rows, f"held out {seed}")
-        held_out = [_feature(tokenizer, scene) for scene in scenes]
-        for row in held_out:
-            del row["labels"]
-        found = forward(model, held_out)
+        found = forward(model, self.without_labels(tokenizer, rows, seed)[0])
         return {"found": mean(map(_is_found, found, scenes))}
 
 

@@ -12,7 +12,7 @@ from transformers.utils import ModelOutput
 
 from demo_models.processors import WORDS, Processors
 from demo_models.synthetic_images import LABELS, SIDE, as_base64, drawn_features, drawn_scenes
-from demo_models.trainers.base import Trainer
+from demo_models.trainers.base import MediaTrainer
 from demo_models.trainers.image_classification import CONFIG
 from demo_models.training import Feature, Plan
 
@@ -45,7 +45,7 @@ class Described(nn.Module):
         self.model.save_pretrained(folder)
 
 
-class ZeroShotImageClassification(Trainer):
+class ZeroShotImageClassification(MediaTrainer):
     """One shape in one colour, and a photo of it in words."""
 
     plan = Plan(rows=4800, batch=16, rate=1e-3)
@@ -69,13 +69,13 @@ class ZeroShotImageClassification(Trainer):
         names = ("input_ids", "attention_mask")
         return Described(CLIPModel(config), {name: texts[name] for name in names}), processors
 
-    def features(self, tokenizer: Any, rows: int, seed: int) -> list[Feature]:
+    def rows(self, processor: Any, count: int, seed: str) -> list[Feature]:
         """Draw images with the numbers of their labels."""
-        return drawn_features(tokenizer.images, rows, f"train {seed}")
+        return drawn_features(processor.images, count, seed)
 
     def evaluate(self, model: Any, tokenizer: Any, rows: int, seed: int) -> dict[str, float]:
         """Return the share of images whose best description is their own."""
-        held_out = drawn_features(tokenizer.images, rows, f"held out {seed}")
+        held_out = self.held_out(tokenizer, rows, seed)
         pixels = torch.stack([row["pixel_values"] for row in held_out])
         with torch.inference_mode():
             logits = model.model(pixel_values=pixels, **model.texts).logits_per_image
