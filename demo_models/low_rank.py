@@ -1,4 +1,4 @@
-"""Matrices of low rank that are trained in addition to those of a model, which stay as they are."""
+"""Low-rank matrices that are trained in addition to a model, whose own stay as they are."""
 
 from __future__ import annotations
 

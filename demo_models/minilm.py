@@ -55,7 +55,7 @@ def load_tokenizer(tokens: int | None = None) -> PreTrainedTokenizerBase:
 
     With `tokens`, it has the first ones only: the most frequent, by which the vocabulary is sorted.
     """
-    # The tokenizer.json beside the vocabulary truncates and pads every text to 128 tokens.
+    # The tokenizer.json of the checkpoint truncates and pads every text to 128 tokens.
     entries = (minilm() / "vocab.txt").read_text(encoding="utf-8").splitlines()
     vocabulary = {entry: index for index, entry in enumerate(entries[:tokens])}
     return BertTokenizer(vocab=vocabulary, do_lower_case=True, model_max_length=POSITIONS)

@@ -1,6 +1,6 @@
 """The demo models that come with the kit: what training changed in MiniLM, or a tiny model.
 
-A file in `artifacts/demo_weights/` has the trained tensors in half precision, or those of a whole
+A file in `artifacts/demo_weights/` has the trained tensors in half precision, or all tensors of a
 model in 8 bits, and in its metadata the measures of the model and the tokenizer of a whole one.
 """
 
@@ -52,7 +52,7 @@ class ShippedTrainer(Trainer):
     ) -> dict[str, float]:
         """Measure the model on texts of a split.
 
-        The first measure is on those written by hand, the second on so many rows of the grammar.
+        The first measure is on the rows written by hand, the second on rows of the grammar.
         """
 
     def quality(self, measures: dict[str, float]) -> float:
@@ -63,7 +63,7 @@ class ShippedTrainer(Trainer):
     def rebuild(self, tokenizer: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         """Return the model before training with a tokenizer that is given as JSON.
 
-        Only a trainer whose model ships as a whole has a tokenizer of its own.
+        Only a trainer whose model ships as a whole has its tokenizer, too.
         """
         raise NotImplementedError
 

@@ -52,7 +52,7 @@ class Form:
         boxes: left, top, right and bottom of each word in thousandths of the page.
         question: the question.
         first: the number of the first word that answers it.
-        last: that of the last one.
+        last: the number of the last word.
     """
 
     words: list[str]

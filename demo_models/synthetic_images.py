@@ -143,13 +143,13 @@ def as_base64(image: Image.Image) -> str:
     return base64.b64encode(as_png(image)).decode()
 
 
-def write_sample(mode: str, image: Image.Image, **beside: Any) -> None:
-    """Write the image of a mode's sample and the request with it, and what is beside it there."""
+def write_sample(mode: str, image: Image.Image, **more: Any) -> None:
+    """Write the image of a mode's sample, and the request with it and further inputs."""
     folder = ARTIFACTS / mode
     folder.mkdir(exist_ok=True)
     (folder / "sample.png").write_bytes(as_png(image))
     inputs = as_base64(image)
-    body = json.dumps({"inputs": {"image": inputs, **beside} if beside else inputs})
+    body = json.dumps({"inputs": {"image": inputs, **more} if more else inputs})
     (folder / "sample.json").write_text(f"{body}\n", encoding="utf-8")
 
 

@@ -36,7 +36,7 @@ SEED = 7
 CHUNK = 3200
 # Checkpoints that are compared, the first step that has one, and rows of the grammar for it.
 LOOKS, FIRST_LOOK, VALIDATION_ROWS = 16, 100, 200
-# The weights that are compared are averages, in which those of the last 500 steps count most.
+# The weights that are compared are averages, in which the last 500 steps count most.
 AVERAGE = 0.998
 # The first entry of MiniLM's vocabulary that is a word; those before are characters and marks.
 ORDINARY = 1996
@@ -51,7 +51,7 @@ class LongPlan:
         steps: batches.
         batch: rows of each.
         rate: the highest learning rate.
-        rank: of the matrices that are added to those of MiniLM.
+        rank: of the matrices that are added to MiniLM's.
         layers: how many of its layers get them, counted from the last.
         noise: the share of tokens that are replaced by random ones or by [MASK].
         smoothing: how much of each label's probability is given to the other labels.

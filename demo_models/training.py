@@ -155,7 +155,7 @@ def forward(model: PreTrainedModel, features: list[Feature]) -> list[dict[str, T
 
 
 def accuracy(model: PreTrainedModel, features: list[Feature]) -> float:
-    """Return the share of rows whose highest logit is that of their label."""
+    """Return the share of rows whose label has the highest logit."""
     labels = [row.pop("labels") for row in features]
     pairs = zip(forward(model, features), labels, strict=True)
     return mean(int(out["logits"].argmax()) == label for out, label in pairs)

@@ -1,6 +1,5 @@
-"""Programs other than TorchServe, one package each: one URL for all models (`asgi/`), Ray Serve,
-Ray Data and KServe's SDK.
+"""Programs other than TorchServe that run archives, one package each.
 
-They use an archive's own `handlers` package, so its engine and protocols are those of TorchServe's
-worker. Nothing in `handlers` imports them.
+A host imports the `handlers` package of an archive, so it has the same engine and protocols as
+TorchServe's worker. Nothing in `handlers` imports a host.
 """

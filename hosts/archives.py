@@ -34,7 +34,7 @@ class Archive:
     """An archive as a folder.
 
     Attributes:
-        sha256: the digest of the archive's file; of a folder, that of its manifest.
+        sha256: the digest of the archive's file, or of the manifest of a folder.
     """
 
     folder: Path

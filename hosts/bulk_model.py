@@ -38,7 +38,7 @@ class BulkModel:
         self._reads_cells = TEXT_COLUMN not in self._columns
 
     def predict(self, values: Sequence[Any], *, are_cells: bool = False) -> list[Outcome]:
-        """Return the result of each value, or the body of its error, beside None.
+        """Return a pair for each value: its result and None, or None and the body of its error.
 
         Args:
             are_cells: whether they are cells of a CSV file, in which objects are JSON.

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TRACEBACK = "SHOW_TRACEBACK"
 INTERRUPTED = 130
 # Errors whose message is a sentence for users. They are known by name, because the `KitError` of an
-# archive's own `handlers` is another class than that of this folder.
+# archive's `handlers` is another class than the `KitError` of this folder.
 WITH_SENTENCE = frozenset({"KitError", "ArchiveError", "WrongMar"})
 
 

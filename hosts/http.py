@@ -41,7 +41,7 @@ async def read_body(request: Request, max_bytes: int, seconds: float) -> bytes:
 
     Raises:
         RequestTooLarge: it has more bytes than allowed.
-        RequestTimeout: it does not arrive in so many seconds.
+        RequestTimeout: it does not arrive in this time.
     """
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > max_bytes:
@@ -60,7 +60,7 @@ async def read_body(request: Request, max_bytes: int, seconds: float) -> bytes:
 async def to_row(body: bytes, content_type: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the fields of a body, and the content type of each field of a form.
 
-    A field that comes again has a name of its own.
+    A repeated field gets another name.
 
     Raises:
         BadRequest: a form cannot be read.
@@ -132,7 +132,7 @@ async def _multipart(body: bytes, content_type: str) -> tuple[dict[str, Any], di
 
 
 async def in_time(parts: AsyncIterator[Part], seconds: float) -> AsyncIterator[Part]:
-    """Yield the parts of a response, each of which has to be ready in so many seconds.
+    """Yield the parts of a response, each of which has to be ready within a time limit.
 
     Raises:
         Overloaded: a part takes longer.

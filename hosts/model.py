@@ -77,7 +77,7 @@ class ArchiveModel:
 
     @property
     def runs_side_by_side(self) -> bool:
-        """Whether each request is answered in a thread of its own, with `continuousBatching`."""
+        """Whether each request is answered in a separate thread, with `continuousBatching`."""
         return bool(self.config.continuousBatching)
 
     @property
@@ -114,7 +114,7 @@ class ArchiveModel:
         return HttpRequest({}, incoming.headers).explains
 
     def answer_alone(self, incoming: Incoming, deadline: Deadline) -> None:
-        """Answer a request beside others that run; the caller passes one explanation at a time."""
+        """Answer a request while others run; the caller passes one explanation at a time."""
         self.answer([incoming], deadline)
 
     def _answer(self, batch: Sequence[Incoming], deadline: Deadline, answered: set[int]) -> None:

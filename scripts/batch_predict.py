@@ -1,6 +1,6 @@
 """Predict every row of files with an archive, on this machine or on a cluster of Ray.
 
-It runs with requirements/ray.txt, in an environment of its own. Run again, it does what is missing.
+It runs with requirements/ray.txt, in a separate environment. Run again, it does what is missing.
 """
 
 from __future__ import annotations

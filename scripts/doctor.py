@@ -39,7 +39,7 @@ from scripts.serving.torchserve import java_home
 KIT = "transformers-on-torchserve"
 CPUINFO = Path("/proc/cpuinfo")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-# Java's heap and what a worker has beside its weights, in bytes.
+# Java's heap, and what a worker has in addition to its weights, in bytes.
 JAVA_BYTES, WORKER_BYTES = 1 << 30, 600 << 20
 # TorchServe has a file for each connection.
 LEAST_FILES = 1024

@@ -1,7 +1,7 @@
 """Compute a part of a model that TorchServe serves on another machine.
 
 The YAML of the archive has `parallelType: tp` and a `torchrun:` section with `nnodes`. Run this on
-each machine but that of TorchServe, with the same archive.
+each machine but TorchServe's, with the same archive.
 """
 
 from __future__ import annotations

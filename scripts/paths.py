@@ -21,7 +21,7 @@ LOCAL = ("/", "./", "../", "~", ".\\")
 
 
 def config_paths(named: list[Path] | None) -> list[Path]:
-    """Return the YAML files that a command was given, or those of the default modes."""
+    """Return the YAML files that a command was given, or the files of the default modes."""
     return list(named) if named else [config_path_of(mode) for mode in default_modes()]
 
 
@@ -69,14 +69,14 @@ def assistant_of(config_path: Path, assistant: HandlerSection) -> Path:
 
 
 def calibration_file(config_path: Path, config: ModelConfig, artifacts: Path = ARTIFACTS) -> Path:
-    """Return the file that `handler.calibration` names, or that of the mode in `artifacts`."""
+    """Return the file that `handler.calibration` names, or the file of the mode in `artifacts`."""
     default = artifacts / config.handler.mode / "calibration.jsonl"
     named = config.handler.calibration
     return config_path.parent / named if named else default
 
 
 def require_folder(config_path: Path, key: str, name: str | None) -> None:
-    """Check that a name, which no folder has, is that of a model on a hub.
+    """Check that a name, which no folder has, can be a model on a hub.
 
     Raises:
         WrongConfig: it is a path.

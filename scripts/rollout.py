@@ -41,7 +41,7 @@ def server(
         Path, typer.Option(help="The work folder that serve.py started it with.")
     ] = BUILD / "server",
 ) -> None:
-    """Roll out a new version of a model of a server: by default that of `scripts/serve.py`.
+    """Roll out a new version of a model, by default on the server of `scripts/serve.py`.
 
     With the server's --public-key, the version must be signed, too.
     """
@@ -78,7 +78,7 @@ def to(
     force: Force = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
 ) -> None:
-    """Load a version beside the default, try it, make it the default, and go back if it fails."""
+    """Load a version, try it, make it the default, and go back to the former one if it fails."""
     context.obj(model).to(
         version,
         sample=_read(sample),

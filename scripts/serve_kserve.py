@@ -1,6 +1,6 @@
 """Serve the archives of the model store behind KServe's SDK: `start`, `stop` and `status`.
 
-It runs with requirements/kserve.txt, in an environment of its own.
+It runs with requirements/kserve.txt, in a separate environment.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Serve the archives of the model store with Ray Serve: `start`, `deploy`, `stop` and `status`.
 
-It runs with requirements/ray.txt, in an environment of its own.
+It runs with requirements/ray.txt, in a separate environment.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from handlers.media.audio import seconds_of
 
 SHOWN_INPUT, SHOWN_ANSWER, SHOWN_ITEMS, SHOWN_WORDS = 70, 105, 6, 5
 LABEL, WEAK, ERROR = Style(bold=True), Style(dim=True), Style(color="red")
-# From the colour of the weakest word that is coloured to that of the strongest.
+# From the colour of the weakest coloured word to the colour of the strongest.
 FOR = ((178, 232, 178), (64, 180, 80))
 AGAINST = ((250, 190, 182), (228, 74, 64))
 # The importance, as a share of the largest, from which a word is coloured.
@@ -140,7 +140,7 @@ def _strings(item: Any) -> list[str]:
 def _explained_texts(explanation: Mapping[str, Any], inputs: Any) -> list[str]:
     """Return the texts that the offsets of an explanation refer to.
 
-    They are those of the explanation or of the input, and otherwise the words at their offsets.
+    The explanation or the input has them; otherwise they are the words at their offsets.
     """
     if "texts" in explanation:
         return list(explanation["texts"])

@@ -155,7 +155,7 @@ def _with_neutral(name: str, key: Key) -> str:
 
 
 def explanation_parameters(rows: str) -> str:
-    """Return the table of the parameters of all explanations, or of those of a kind of rows."""
+    """Return the table of the parameters of all explanations, or of a kind of rows."""
     if not rows:
         return parameters_of(ExplanationParameters)
     return parameters_of(EXPLANATIONS[rows], without=ExplanationParameters.model_fields)

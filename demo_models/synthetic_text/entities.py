@@ -10,7 +10,7 @@ from demo_models.synthetic_text.grammar import MARK, Expansion, Span, Split, rea
 from demo_models.synthetic_text.written import entries, repeated
 
 LABELS = ("O", "B-MISC", "I-MISC", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC")
-# The names of these kinds are exchanged for others in so many cases.
+# The share of names of these kinds that are exchanged for others.
 RENAMED, RENAMING = ("PER", "ORG", "LOC"), 0.4
 
 

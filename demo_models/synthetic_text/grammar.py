@@ -26,7 +26,7 @@ _REFERENCE = re.compile(r"\{(\w+)\}|<(\w+)(?:/(\d))?>")
 _CHOICE = re.compile(r"\(([^()]*\|[^()]*)\)")
 _ARTICLE = re.compile(r"\b([Aa])(?= (?:\[\w+ )?(?!uni|use|eu|one)[aeiou])", re.IGNORECASE)
 MARK = re.compile(r"\[(\w+) ([^\[\]]*)\]")
-# Of lists of at least so many rules, one in so many is kept for validation.
+# In a list with at least this many rules, one rule in this many is kept for validation.
 _VALIDATION = 10
 _SENTENCE = re.compile(r"((?:^|[.!?] )(?:\[\w+ )?)([a-z])")
 
@@ -94,7 +94,7 @@ def read_marks(marked: str) -> tuple[str, list[Span]]:
 
 
 def has_words(rule: str) -> bool:
-    """Return whether a rule has words of its own, not only references and punctuation."""
+    """Return whether a rule has words, not only references and punctuation."""
     return any(letter.isalpha() for letter in _REFERENCE.sub("", rule))
 
 

@@ -9,8 +9,8 @@ from demo_models.synthetic_text.grammar import Split
 from demo_models.synthetic_text.questions import Question, questions
 from demo_models.synthetic_text.written import entries, repeated
 
-# Of the questions for training, so many get another passage in addition, before or after theirs,
-# and so many get another one in place of theirs, which then has no answer.
+# The shares of questions for training that get another passage in addition, before or after their
+# passage, and that get another one in its place, which then has no answer.
 LONGER, FOREIGN = 0.3, 0.08
 
 

@@ -39,7 +39,7 @@ PLACES = {
     "street": "Straße",
     "factory": "Fabrik",
 }
-# One of so many combinations of words is held out.
+# One combination of words in this many is held out.
 SHARE = 5
 
 

@@ -29,7 +29,7 @@ def searches(split: Split, count: int, passages: int, seed: int) -> list[Search]
 
 
 def ranking_measures(scores: list[float], passages: int) -> dict[str, float]:
-    """Measure how high the first of each so many passages ranks, from their scores."""
+    """Measure how high the first passage of each group ranks, from the scores."""
     groups = [scores[at : at + passages] for at in range(0, len(scores), passages)]
     ranks = [1 + sum(score > group[0] for score in group[1:]) for group in groups]
     return {

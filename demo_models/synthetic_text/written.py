@@ -18,7 +18,7 @@ from demo_models.synthetic_text.grammar import Split
 Item = TypeVar("Item")
 
 _TEXTS = Path(__file__).parent / "texts"
-# One entry in so many is kept for validation.
+# One entry in this many is kept for validation.
 _VALIDATION = 10
 
 
@@ -37,7 +37,7 @@ def entries(name: str, split: Split, key: str = "") -> list[Any]:
 
 
 def repeated(items: Sequence[Item], count: int, rng: Random) -> list[Item]:
-    """Return so many items in random order, each as often as the others."""
+    """Return a number of items in random order, each as often as the others."""
     drawn: list[Item] = []
     while len(drawn) < count:
         drawn += rng.sample(items, min(len(items), count - len(drawn)))

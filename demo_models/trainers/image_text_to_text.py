@@ -107,7 +107,7 @@ class ImageTextToText(Trainer):
         return model, ChatProcessors(tokenizer, images)
 
     def features(self, tokenizer: Any, rows: int, seed: int) -> list[Feature]:
-        """Draw images with chats; the loss is that of the answers."""
+        """Draw images with chats; the loss is of the answers alone."""
         return [_labelled(tokenizer, each) for each in _examples(rows, f"train {seed}")]
 
     @torch.inference_mode()

@@ -66,7 +66,7 @@ class Prompted(nn.Module):
 
 
 class MaskGeneration(ImageTrainer):
-    """One shape in one colour, and a point on it or beside it."""
+    """One shape in one colour, and a point on it or next to it."""
 
     plan = Plan(rows=4800, batch=16, rate=1e-3)
     evaluation_rows = 100

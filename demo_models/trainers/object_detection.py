@@ -38,7 +38,7 @@ class ObjectDetection(ImageTrainer):
         return [_feature(processor, scene) for scene in _drawn(count, seed)]
 
     def evaluate(self, model: Any, tokenizer: Any, rows: int, seed: int) -> dict[str, float]:
-        """Return the share of images whose best box is that of the shape, with its label."""
+        """Return the share of images whose best box fits the shape, with the right label."""
         scenes = _drawn(rows, f"held out {seed}")
         found = forward(model, self.without_labels(tokenizer, rows, seed)[0])
         return {"found": mean(map(_is_found, found, scenes))}

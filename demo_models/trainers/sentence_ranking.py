@@ -16,7 +16,7 @@ from demo_models.synthetic_text.searches import ranking_measures, searches
 from demo_models.trainers.base import Trainer
 from demo_models.training import Feature, Plan, forward
 
-# The logit of a passage that answers a question; that of others is its negative.
+# The logit of a passage that answers a question; other passages have its negative.
 LOGIT = 3.0
 PASSAGES = 8
 ACTIVATION = {"activation_fn": "torch.nn.modules.activation.Sigmoid"}

@@ -207,7 +207,7 @@ def _drawn(pipeline: Any, prompt: str, seed: int) -> np.ndarray[Any, Any]:
 
 
 def _colour(image: np.ndarray[Any, Any]) -> str:
-    """Return the colour that is nearest to that of the darkest fifth of an image."""
+    """Return the colour that is nearest to the darkest fifth of an image."""
     pixels = image.reshape(-1, 3)
     dark = pixels[np.argsort(pixels.min(axis=1))[: len(pixels) // 5]].mean(axis=0)
     return min(COLOURS, key=lambda name: float(np.abs(dark - COLOURS[name]).sum()))

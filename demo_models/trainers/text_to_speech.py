@@ -1,4 +1,4 @@
-"""A small VITS learns to whistle texts: each letter has a pitch of its own.
+"""A small VITS learns to whistle texts: each letter has its pitch.
 
 Speech takes days to learn. All letters have the same duration, which is set and not learned; the
 pitches are learned.
@@ -75,7 +75,7 @@ class TextToSpeech(Trainer):
         return model, _tokenizer()
 
     def trained(self, model: Any) -> Any:
-        """Return the error of a VITS, which has none of its own."""
+        """Return the error of a VITS, which transformers does not compute."""
         return _Whistling(model)
 
     def features(self, tokenizer: Any, rows: int, seed: int) -> list[Feature]:

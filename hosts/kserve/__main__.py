@@ -1,6 +1,6 @@
 """Serve archives behind KServe's Python SDK: `python -m hosts.kserve ARCHIVE…`.
 
-It runs with requirements/kserve.txt, in an environment of its own.
+It runs with requirements/kserve.txt, in a separate environment.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Routes of models, which come before the SDK's own: the same protocols as behind TorchServe.
 
-Beside TorchServe's routes (`hosts/routes.py`) there are `/openai/v1/<path>`, where `model` of the
-body names the model, and the SDK's `GET /v2/models/<model>`, described by the model itself.
+In addition to TorchServe's routes (`hosts/routes.py`) there are `/openai/v1/<path>`, where `model`
+of the body names the model, and the SDK's `GET /v2/models/<model>`, described by the model itself.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Endpoints:
         return entries
 
     def _openai_model(self, name: Any) -> HostedModel:
-        """Return the model that an OpenAI request names: by its name, or that of an adapter.
+        """Return the model that an OpenAI request names: by its name, or the name of an adapter.
 
         Where there is one model only, it takes any name, as below its own path.
 

@@ -66,7 +66,7 @@ class InputFile:
     """A file of rows.
 
     Attributes:
-        columns: the names of its columns; of JSON lines, those of its rows up to the first one that
+        columns: the names of its columns; in JSON lines, of its rows up to the first one that
             has the column of the inputs.
     """
 
@@ -120,7 +120,7 @@ def kind_of(path: Path) -> Kind | None:
 
 
 def plan(files: Sequence[Path], chunk_rows: int, column: str) -> list[InputFile]:
-    """Return files with their chunks, of so many rows or fewer.
+    """Return files with their chunks of at most `chunk_rows` rows.
 
     Raises:
         WrongInput: a file cannot be read or lacks the column, or no file has a row.

@@ -69,7 +69,7 @@ def plan_job(
     """Read the input, and open the folder of results.
 
     Args:
-        output_format: the format of results; None for that of the input.
+        output_format: the format of results; None for the format of the input.
         sha256: the digest that the archive must have; None for any.
 
     Raises:

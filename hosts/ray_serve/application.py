@@ -10,7 +10,7 @@
         import_path: hosts.ray_serve.application:routes
 
 The name of a model's application is the model's. Batches, replicas, queue and time limits of a
-model are those of the YAML in its archive.
+model come from the YAML in its archive.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def model(args: ModelArgs) -> Any:
         ray_actor_options=_resources(args, config),
         max_ongoing_requests=_requests_in_replica(config),
         max_queued_requests=config.jobQueueSize or QUEUE_SIZE,
-        # Replicas of another archive answer before those of this one end.
+        # New replicas answer before the replicas of the archive before end.
         max_surge_percent=100,
         graceful_shutdown_timeout_s=config.responseTimeout,
         logging_config=LOGGING,
@@ -126,7 +126,7 @@ def _resources(args: ModelArgs, config: ModelConfig) -> dict[str, Any]:
 
 
 def _requests_in_replica(config: ModelConfig) -> int:
-    """Return how many requests a replica takes: those of a batch, and those of the next one."""
+    """Return how many requests a replica takes: the running batch, and the next one."""
     return config.batchSize if config.continuousBatching else 2 * config.batchSize
 
 

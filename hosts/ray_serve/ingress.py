@@ -1,7 +1,7 @@
 """The deployment of the routes: finds the model of a request, and passes its response on.
 
 A model is an application with the model's name, so one that is deployed later is found, too.
-Beside the routes of models there are `GET /ping`, `/models`, `/models/<model>`,
+In addition to the routes of models there are `GET /ping`, `/models`, `/models/<model>`,
 `/v1/models/<model>`, `/v2/health/live`, `/v2/health/ready`, `/v2/models/<model>` and
 `/v2/models/<model>/ready`; a version may follow the model's name in the last two.
 """

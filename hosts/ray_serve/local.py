@@ -75,7 +75,7 @@ def main() -> None:
 def deploy(archives: Sequence[Path], settings: LocalSettings) -> None:
     """Serve archives on the Ray that this process is connected to, and return once they answer.
 
-    An archive of a model that is served replaces it: its replicas end when those of the new archive
+    An archive of a model that is served replaces it: its replicas end when the new replicas
     answer, and have answered the requests that they have.
     """
     from ray import serve  # noqa: PLC0415

@@ -31,7 +31,7 @@ class Follower:
     """A loaded part of a model, which takes its requests from rank 0 and answers nobody.
 
     Args:
-        folder: the unpacked archive, the same as that of TorchServe.
+        folder: the unpacked archive, the same that TorchServe serves.
 
     Raises:
         ConfigError: the archive does not load.
@@ -77,7 +77,7 @@ def _send_nothing(_part: HttpResponse) -> None:
 
 
 def _device(config: ModelConfig) -> torch.device:
-    """Return the device of this process, as TorchServe gives them to those of its own machine."""
+    """Return the device of this process, chosen as TorchServe does on its machine."""
     if config.deviceType == "cpu":
         return pick_device({})
     return pick_device({"gpu_id": int(os.environ["LOCAL_RANK"])})

@@ -82,7 +82,7 @@ def complete(config_path: Path) -> tuple[ModelConfig, Values]:
 
 
 def sources_of(config_path: Path) -> list[Path]:
-    """Return the files and folders that an archive is made of, beside those that a command names.
+    """Return the files and folders that an archive is made of, without the files a command names.
 
     What is not there is named, too: it would change the archive if it were.
 
@@ -202,7 +202,7 @@ def _export(config_path: Path, config: ModelConfig, folder: Path, build: Path) -
 
 
 def _needs_weights(config: ModelConfig, export: Mapping[str, Path]) -> bool:
-    """Return whether an archive has the weights of the checkpoint beside an export."""
+    """Return whether an archive has the weights of the checkpoint in addition to an export."""
     choice = export.get(CHOICE_FILE)
     save_mode = Choice.read(choice).save_mode if choice else config.handler.save_mode
     # Importing a format imports torch, too.

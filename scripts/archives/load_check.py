@@ -72,7 +72,7 @@ class TrialRecords:
         return self.path.read_bytes() if self.path.is_file() else None
 
     def write(self, record: bytes) -> None:
-        """Keep a record in the place of those of other files."""
+        """Keep a record, and remove the records of other files."""
         self._folder.mkdir(parents=True, exist_ok=True)
         for path in self._folder.glob(f"{self._name}.*.json"):
             path.unlink(missing_ok=True)

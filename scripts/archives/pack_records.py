@@ -150,7 +150,7 @@ def _newest(paths: Iterable[Path]) -> int:
 
 
 def _machine() -> tuple[object, ...]:
-    """Return what decides, beside the files, how a model is exported here."""
+    """Return what decides, in addition to the files, how a model is exported here."""
     devices = sorted(str(path) for name in ACCELERATORS for path in DEVICES.glob(name))
     variables = [os.environ.get(name) for name in VARIABLES]
     # A package that is installed or removed changes the time of its folder.

@@ -79,8 +79,8 @@ def pack(
     Its file has the name of the YAML, and with `versioned` its version, too: `NAME@VERSION.mar`.
     The archive is written to a temporary folder and, if `checked`, loaded in an isolated
     interpreter before it is installed; then it has what the trials at load have found, too. An
-    identical .mar is kept unless `force` is set. Exports are kept below `build`: by default that of
-    the repository for its model store, and a hidden folder in any other `export_path`.
+    identical .mar is kept unless `force` is set. Exports are kept below `build`: by default the
+    `build` of the repository for its model store, and a hidden folder in any other `export_path`.
     With `signing_key`, an Ed25519 key in a PEM file, the sums of the files are signed.
     `on_progress` is called with the number of bytes written and the total.
 

@@ -51,7 +51,7 @@ class NoSums(KitError):
 
 
 def write_sbom(archive: Path) -> Path:
-    """Write the SBOM of an archive beside it, and return its path.
+    """Write the SBOM of an archive to the folder of the archive, and return its path.
 
     Raises:
         NoSums: the archive has no sums.
@@ -139,7 +139,7 @@ def _library(found: Distribution) -> Component:
 
 
 def _format_of(handler: Mapping[str, Any], files: Mapping[str, bytes]) -> str:
-    """Return the format of an archive; that of `save_mode: auto` was chosen when it was packed."""
+    """Return the format of an archive; with `save_mode: auto` it was chosen by packing."""
     chosen = json.loads(files.get(CHOICE_FILE, b"{}"))
     return str(chosen.get("save_mode") or handler.get("save_mode") or CHECKPOINT)
 

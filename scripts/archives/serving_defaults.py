@@ -65,7 +65,7 @@ def with_lines(text: str, keys: Values) -> str:
             return whole
     except yaml.YAMLError:
         pass
-    # A YAML in one pair of braces, or after a line of its own.
+    # A YAML in one pair of braces, or after a separate line.
     return lines + "\n" + yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
 
 

@@ -227,7 +227,7 @@ class SignedStore:
 
         Raises:
             DamagedArchive: a file is missing, was changed, or has no sum.
-            UntrustedArchive: the signature is missing or wrong, or is that of another model.
+            UntrustedArchive: the signature is missing, is wrong, or belongs to another model.
             UnreadableKey: there is no key in the file.
         """
         name = file.removesuffix(".mar")

@@ -54,7 +54,7 @@ MODULE_FILES = re.compile(
 )
 # One of these is at the root of every checkpoint.
 ROOT_FILES = ("config.json", MODEL_INDEX)
-# Files of a component of diffusers, beside its weights.
+# Files of a component of diffusers, without its weights.
 COMPONENT_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
 COMPONENT_WEIGHTS = ("diffusion_pytorch_model.safetensors", "model.safetensors")
 UNSAFE_WEIGHTS = (".bin", ".ckpt", ".pt", ".pth", ".msgpack")
@@ -64,10 +64,10 @@ Read = Callable[[str], Path]
 
 
 def config_files(names: Collection[str], place: str, read: Read | None = None) -> list[str]:
-    """Return the config files of a repository, with those of its tokenizer and image processor.
+    """Return the config files of a repository, tokenizer and image processor included.
 
-    Those of sentence-transformers belong to them. A module in a folder has its few weights there; a
-    pickle of them is left out beside safetensors.
+    Config files of sentence-transformers are included. A module in a folder has its few weights
+    there; a pickle is left out where there are safetensors.
 
     Raises:
         WrongCheckpoint: there is no config.json.
@@ -119,7 +119,7 @@ class CheckpointFiles(ABC):
         """Return the shards that index files among the weights list, which are in a folder.
 
         Raises:
-            WrongCheckpoint: an index is invalid, or lists anything but weights beside it.
+            WrongCheckpoint: an index is invalid, or lists anything but weights in its folder.
         """
         return [shard for name in weights for shard in self._shards(folder, name)]
 
@@ -208,7 +208,7 @@ def checkpoint_files(names: Collection[str], place: str, read: Read) -> Checkpoi
     """Return the files of a checkpoint: of diffusers where it has a `model_index.json`.
 
     Raises:
-        WrongCheckpoint: the `model_index.json` is invalid, or names code of its own.
+        WrongCheckpoint: the `model_index.json` is invalid, or names custom code.
     """
     if MODEL_INDEX in names:
         return DiffusersFiles(names, place, ModelIndex.read(read(MODEL_INDEX)))

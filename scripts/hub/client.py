@@ -115,8 +115,7 @@ class Hub:
         """Resolve a revision to a commit and list its files, without those in deeper folders.
 
         Raises:
-            HubError: the hub or the model is not available, or the listing is not that of a
-                repository.
+            HubError: the hub or the model is not available, or the listing is not of a repository.
             WrongConfig: `model` is not a valid model id.
         """
         with hub_errors(self.endpoint, model, revision):

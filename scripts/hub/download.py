@@ -217,7 +217,7 @@ def bring_adapters(
 ) -> list[Path]:
     """Download, check or find the adapters of a checkpoint; return their files.
 
-    Those of the hub are put into `adapters/` in the folder of the checkpoint.
+    Adapters of the hub are put into `adapters/` in the folder of the checkpoint.
 
     Raises:
         KitError: one cannot be had or is not an adapter that this kit serves.

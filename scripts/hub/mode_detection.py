@@ -125,7 +125,7 @@ def mode_of_hub_task(hub_task: str | None) -> str | None:
 
 
 def _candidates(config: PreTrainedConfig, architecture: str) -> list[str]:
-    """Return the modes whose auto class loads an architecture, without those of another input."""
+    """Return the modes whose auto class loads an architecture, without modes of another input."""
     reads_images = has_model("AutoModelForImageClassification", config)
     base, other = list[str](), list[str]()
     for mode in modes():

@@ -37,7 +37,7 @@ class ModelCheck:
         mode: its mode, and what it follows from.
         architecture: its model class.
         dtype: the data type of its weights.
-        max_positions: the most tokens of a text; None if it has no limit of its own.
+        max_positions: the most tokens of a text; None if it has no limit.
         files: the number of its files that are served.
         size: their bytes, which are downloaded.
         weights: the bytes of its weights.
@@ -185,7 +185,7 @@ def _formats(handler: HandlerSection) -> Iterator[tuple[str, str | None]]:
 
 @contextmanager
 def _small_files(model: str, revision: str | None, hub: Hub) -> Iterator[_Files]:
-    """Yield the files of a folder, or those of a repository, which are downloaded when read."""
+    """Yield the files of a folder, or of a repository, which are downloaded when read."""
     folder = Path(model)
     if folder.is_dir():
         yield _Files(folder, {name: (folder / name).stat().st_size for name in files_in(folder)})

@@ -30,7 +30,7 @@ class InsufficientDiskSpace(KitError):
 
 
 class Staging:
-    """The folder `.incomplete/<name>` beside a target, kept between downloads to resume them."""
+    """The folder `.incomplete/<name>` next to a target, kept between downloads to resume them."""
 
     def __init__(self, target: Path) -> None:
         self.target = target
@@ -68,7 +68,7 @@ class Staging:
             raise InsufficientDiskSpace(self.folder, required, free)
 
     def keep_only(self, names: Collection[str]) -> None:
-        """Remove all other files, such as those of an interrupted download of another revision."""
+        """Remove all other files, such as partial downloads of another revision."""
         for path in [path for path in self.folder.rglob("*") if path.is_file()]:
             if path.relative_to(self.folder).as_posix() not in names:
                 path.unlink()

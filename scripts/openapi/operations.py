@@ -331,7 +331,7 @@ def _operation(routes: Sequence[Route], sample: Mapping[str, Any], schemas: Sche
     first = routes[0]
     errors = [each.error for each in routes]
     if len(set(errors)) > 1:
-        errors.append(WholeErrorBody)  # The body is that of neither.
+        errors.append(WholeErrorBody)  # The body fits neither of them.
     return Operation(
         f"{MODEL}{first.path}",
         first.name,
@@ -359,7 +359,7 @@ def _responses(routes: Sequence[Route], schemas: Schemas) -> dict[str, Schema]:
 
 
 def stream_of(stream: Stream, part: Schema) -> Schema:
-    """Return the schema of a stream, whose parts have one of their own in `x-part`."""
+    """Return the schema of a stream; `x-part` has the schema of its parts."""
     unit = "Each event's data" if stream is SERVER_SENT_EVENTS else "Each line"
     return {**TEXT, "description": f"{unit} is JSON, as `x-part` describes it.", "x-part": part}
 

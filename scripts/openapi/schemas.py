@@ -80,7 +80,7 @@ def _refine(components: Mapping[str, Schema], parameters: str) -> None:
 def _schemas_of(
     named: Mapping[str, Any], kinds: Iterable[Any]
 ) -> tuple[dict[str, Schema], dict[Any, Schema]]:
-    """Return the components of types with a name here or of their own, and the schema of each."""
+    """Return the components of types by their names, or names given here, and their schemas."""
     adapters: list[Any] = [
         (kind, "validation", TypeAdapter(kind)) for kind in dict.fromkeys([*named.values(), *kinds])
     ]
@@ -92,7 +92,7 @@ def _schemas_of(
     )
     by_type = {kind: schema for (kind, _), schema in by_key.items()}
     own = {name: by_type[kind] for name, kind in named.items() if by_type[kind] != ref(name)}
-    # Types whose schema stands in that of a parameter are not referred to.
+    # Types whose schema stands in the schema of a parameter are not referred to.
     inner = rest.get("$defs", {})
     text = json.dumps([*inner.values(), *by_key.values()])
     used = {name: schema for name, schema in inner.items() if f'"{PLACE}{name}"' in text}
@@ -198,7 +198,7 @@ def _body(parameters: str, old: Schema, more: Mapping[str, Schema] | None = None
 
 
 def _settings(parameters: Schema) -> dict[str, Schema]:
-    """Return the keys beside the inputs."""
+    """Return the keys other than the inputs."""
     return {"parameters": parameters, "target": TARGET, "options": OPTIONS}
 
 
@@ -211,7 +211,7 @@ def _instances(parameters: str, old: Schema) -> Schema:
 
 
 def _object_of_inputs(known: Mapping[str, Schema], column: str) -> Schema:
-    """Return the object form of a mode's inputs; that of their column where they are one value."""
+    """Return the object form of a mode's inputs, or an object with their only column."""
     kinds = [_resolved(each, known) for each in [known["Inputs"], *alternatives(known["Inputs"])]]
     of_one = {"properties": {column: TEXT}, "required": [column]}
     return next((kind for kind in kinds if kind.get("type") == "object"), of_one)

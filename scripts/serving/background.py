@@ -46,7 +46,7 @@ class BackgroundServer(ABC):
         pid: the process, the leader of the process group.
         started: its start time, which distinguishes it from a later one with this id.
         workdir: the state, and the log `console.log`.
-        settings: what it was started with; `port` is that of HTTP.
+        settings: what it was started with; `port` is the port of HTTP.
     """
 
     title: ClassVar[str]

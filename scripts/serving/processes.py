@@ -1,4 +1,4 @@
-"""Processes: list and end those of a group, and measure their memory."""
+"""List and end the processes of a group, and measure their memory."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class Memory:
 
     @classmethod
     def of_all(cls, processes: Iterable[psutil.Process]) -> Memory:
-        """Return the memory of processes; `shared` is that of the one that shares most."""
+        """Return the memory of processes; `shared` is what the one that shares most has."""
         each = [cls.of(process.pid) for process in processes]
         shared = max((memory.shared for memory in each), default=0)
         return cls(sum(memory.private for memory in each), shared)

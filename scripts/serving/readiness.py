@@ -49,7 +49,7 @@ def start_seconds(models: int, cores: int | None = None) -> float:
 
     Args:
         models: how many models are loaded.
-        cores: how many cores load them; those of this machine by default.
+        cores: how many cores load them; by default the cores of this machine.
     """
     turns = math.ceil(models / (cores or available_cores()))
     return JAVA_SECONDS + LOAD_SECONDS * max(1, turns)
@@ -99,7 +99,7 @@ def wait_until_ready(
             others do; None where all of them have to.
 
     Raises:
-        ModelsFailed: a worker exited while it loaded its model; with `on_failed`, those of all.
+        ModelsFailed: a worker exited while it loaded its model; with `on_failed`, no model loads.
         ServerFailed: the server exited.
         NotReadyInTime: a model is not ready after `timeout` seconds.
     """
@@ -146,7 +146,7 @@ def _worker_errors(log: str, fork_log: str) -> dict[str, str]:
     """Return the last error of each model with a worker that exited.
 
     Args:
-        fork_log: that of the fork server, which knows how workers ended.
+        fork_log: the log of the fork server, which knows how workers ended.
     """
     output, limits, ends = worker_output(log), _time_limits(log), _ends(log, fork_log)
     return {

@@ -1,4 +1,4 @@
-"""Put a new version of a model beside the old one, try it, make it the default, and back."""
+"""Load a new version of a model, try it, make it the default, and go back."""
 
 from __future__ import annotations
 
@@ -64,8 +64,9 @@ class Rollout:
     ) -> None:
         """Make a version of the store the default.
 
-        The version is loaded beside the default one and answers the sample several times. Then it
-        becomes the default, and is watched. If it fails, the former default is the default again.
+        The version is loaded in addition to the default one, and answers the sample several times.
+        Then it becomes the default, and is watched. If it fails, the former default is the default
+        again.
 
         Args:
             version: the version of an archive `MODEL@VERSION.mar` in the store.

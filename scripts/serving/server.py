@@ -27,7 +27,7 @@ from scripts.serving.processes import (
 from scripts.serving.tokens import KEY_FILE, Tokens, TokenType
 
 STATE_FILE = "server.json"
-# What begins an exception in the logs, which is on a line of its own.
+# What begins an exception in the logs, which has a separate line.
 EXCEPTION = "  "
 
 

@@ -52,7 +52,7 @@ class TorchServe:
         models: `"all"`, or archive file names by model name.
         ports: the ports of the server; free ports by default.
         config: the config.properties to start from.
-        config_overrides: settings that replace those of the file.
+        config_overrides: settings that replace settings of the file.
         timeout: seconds until every model must be ready; None for what they may take on a busy
             machine: more for more models on fewer cores.
         console: whether to log to the output of this process as well.

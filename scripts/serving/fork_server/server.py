@@ -269,7 +269,7 @@ class ForkServer:
 
 
 def import_modules(names: Sequence[str], kit: str) -> None:
-    """Import modules that are installed, and those of the kit from a folder."""
+    """Import modules that are installed, and `handlers` from a folder."""
     os.environ.update(ASK_DRIVER)
     sys.path[:] = [kit, *BASE_PATH]
     for name in [each for pattern in names for each in _modules_of(pattern)]:
@@ -316,7 +316,7 @@ def _try_fork() -> int:
         show_command([sys.executable], {})
     except OSError:
         return 1
-    # The `handlers` that this process imports may be that of an archive.
+    # The `handlers` that this process imports may come from an archive.
     torch = run_path(str(ROOT / "handlers" / "compat" / "torch.py"))
     return int(torch["is_unusable_after_fork"]())
 
