@@ -265,9 +265,9 @@ def _check_completeness(
         if MARK.format(at) in written or role in roles:
             continue
         roles.add(role)
-        alone = [turn if place == at else each for place, each in enumerate(turns)]
+        one_marked = [turn if place == at else each for place, each in enumerate(turns)]
         # A template may write a message in another form, without the mark.
-        if _try_render(alone, tokenizer, options) == prompt:
+        if _try_render(one_marked, tokenizer, options) == prompt:
             raise BadRequest(
                 f"The model's chat template leaves out a message of the role {quote(role)}; send"
                 " its text in a message of the user or the system."

@@ -114,7 +114,7 @@ TOKEN_IDS: Mapping[str, Callable[[Any], Sequence[Any]]] = {
 NEVER_EMPTY = ("forced_eos_token_id", "bad_words_ids", "sequence_bias")
 # vLLM's `top_k` of all tokens, which is 0 in `generate`.
 ALL_TOKENS = -1
-# What `generate` returns beside the tokens.
+# The outputs of `generate` other than tokens.
 RETURNED = (
     "return_dict_in_generate",
     "output_attentions",
@@ -132,7 +132,7 @@ QUANTIZED_CACHES: Mapping[str, tuple[str, str]] = {
 def with_checked_defaults(base: GenerationConfig, config: PreTrainedConfig) -> GenerationConfig:
     """Return a checkpoint's generation config, where its values are ones that a request may have.
 
-    Values of sampling that it does not use itself are replaced by those of `generate`.
+    Values of sampling that are not in effect are replaced by the defaults of `generate`.
 
     Args:
         base: the generation config.

@@ -73,7 +73,7 @@ class IncrementalDecoder:
         certain = text if certain == text else text[:-1]
         new = certain[state.known :]
         if not new and text and text == self._decode(state.tokens):
-            return state, ""  # A special token: alone, it would cost the next word its space.
+            return state, ""  # A special token would cost the next word its space.
         held = len(text) - len(certain)
         return self._trimmed(DecoderState(tokens, state.complete, len(certain)), held), new
 

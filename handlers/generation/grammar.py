@@ -1,8 +1,8 @@
 """Constrained decoding: only tokens that keep a text within its grammar are allowed.
 
 A grammar is compiled once for each prompt by llguidance, whose parser limits the time and memory of
-a grammar and of each of its tokens. A :class:`GrammarMatcher` follows one sequence and says which
-tokens may come next; :class:`GrammarProcessor` applies that to the logits of transformers'
+a grammar and of each of its tokens. A :class:`GrammarMatcher` has the state of one sequence, with
+the tokens that may come next; :class:`GrammarProcessor` applies that to the logits of transformers'
 `generate`.
 
 https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md
@@ -55,16 +55,16 @@ LIMITS: dict[str, Any] = {
     "step_max_items": 10_000,
     "verbose_errors": False,
 }
-# What a trial may take. On a busy machine the wall clock shows a multiple of the CPU time: a trial
-# that it ends says nothing about the grammar.
+# The limits of a trial. On a busy machine the wall clock shows a multiple of the CPU time: a trial
+# that exceeds `TRIAL_TIMEOUT` says nothing about the grammar.
 TRIAL = Path(__file__).with_name("grammar_trial.py")
 TRIAL_CPU_SECONDS, TRIAL_BYTES, TRIAL_TIMEOUT = 1, 4 * 2**30, 20.0
-# Each may take the memory of a trial.
+# Each trial may take `TRIAL_BYTES` of memory.
 TRIALS_AT_ONCE = 2
-# How many constraints of schemas may exceed a trial before the others are left out, too.
+# After this number of trials that exceed their limits, all other constraints are removed, too.
 KILLED_TRIALS = 4
 CACHED_GRAMMARS = 16
-# A special token with the name of one is part of a call.
+# The names of special tokens that are part of tool calls.
 CALL_MARKERS = ("<tool_call>", "</tool_call>", "[TOOL_CALLS]")
 Compiled = TypeVar("Compiled")
 Value = TypeVar("Value")
@@ -72,41 +72,32 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class CompiledGrammar:
-    """A compiled grammar, from which each sequence gets a matcher.
-
-    Attributes:
-        start: the state before the first token.
-        ends: ids of the tokens that end a text.
-    """
+    """A compiled grammar: the state before the first token, and the ids of the end tokens."""
 
     start: LLMatcher = field(repr=False)
-    ends: frozenset[int]
+    end_tokens: frozenset[int]
 
     def matcher(self) -> GrammarMatcher:
         """Return a matcher of a new sequence."""
-        return GrammarMatcher(self.start.deep_copy(), self.ends)
+        return GrammarMatcher(self.start.deep_copy(), self.end_tokens)
 
 
 class GrammarMatcher:
-    """Follows one sequence of tokens through its grammar.
+    """The state of one sequence in its grammar; after its end no token is restricted."""
 
-    Attributes:
-        ended: whether the sequence has ended: no further token is restricted.
-    """
-
-    def __init__(self, matcher: LLMatcher, ends: frozenset[int]) -> None:
+    def __init__(self, matcher: LLMatcher, end_tokens: frozenset[int]) -> None:
         self.ended = False
-        self._matcher, self._ends = matcher, sorted(ends)
+        self._matcher, self._end_tokens = matcher, sorted(end_tokens)
         self._tokens, self._is_stuck = 0, False
 
     @property
     def may_end(self) -> bool:
-        """Whether the text is complete as it is, so that an end token is allowed."""
+        """Whether the text is complete, so that an end token is allowed."""
         return self._matcher.is_accepting()
 
     @property
     def error(self) -> Unprocessable | None:
-        """The error of a sequence that cannot go on; None if it can."""
+        """The error of a sequence for which no token is possible; None without an error."""
         if self._is_stuck:
             return Unprocessable(
                 f"After {self._tokens:,} tokens the grammar allows none that allowed_token_ids,"
@@ -120,13 +111,9 @@ class GrammarMatcher:
         )
 
     def allowed(self, width: int) -> Mask:
-        """Return which tokens may come next.
+        """Return which tokens may come next, given the number of logits.
 
-        Where nothing can, because the text is complete or an error has occurred, it is the end
-        tokens alone.
-
-        Args:
-            width: the number of logits.
+        After a complete text or an error, only end tokens may.
         """
         mask = np.zeros(width, dtype=np.bool_)
         if self.ended:
@@ -134,42 +121,37 @@ class GrammarMatcher:
         bits = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8)
         known = np.unpackbits(bits, bitorder="little")[:width]
         mask[: len(known)] = known
-        mask[self._ends] = False
+        mask[self._end_tokens] = False
         if self.may_end or not mask.any():
-            mask[self._ends] = True
+            mask[self._end_tokens] = True
         return mask
 
     def end(self) -> Sequence[int]:
-        """Return the end tokens, where no token of the grammar can be chosen.
+        """Return the end tokens, because no token of the grammar can be chosen.
 
-        It is an error unless the text is complete.
+        Unless the text is complete, the sequence has an error.
         """
         self._is_stuck = not self.may_end
-        return self._ends
+        return self._end_tokens
 
     def consume(self, token: int) -> None:
-        """Go on to the state after one more token; an end token, or one not allowed, ends it."""
+        """Add a token; an end token, or a token that is not allowed, ends the sequence."""
         if self.ended:
             return
-        self._tokens += token not in self._ends
-        is_followed = token not in self._ends and self._matcher.try_consume_tokens([token])
-        # After an error the end tokens alone are allowed, so that the row ends.
-        self.ended = token in self._ends or not (is_followed or self._matcher.is_error())
+        self._tokens += token not in self._end_tokens
+        is_consumed = token not in self._end_tokens and self._matcher.try_consume_tokens([token])
+        # After an error only end tokens are allowed, so that the row end_tokens.
+        self.ended = token in self._end_tokens or not (is_consumed or self._matcher.is_error())
 
 
 class GrammarProcessor(LogitsProcessor):
-    """Applies grammars to rows of logits; the other rows stay as they are.
-
-    Args:
-        matchers: the matcher of each row that has a grammar, by row.
-        width: the length of the padded prompts.
-    """
+    """Applies the matchers of rows with a grammar; `width` is the length of the padded prompts."""
 
     def __init__(self, matchers: Mapping[int, GrammarMatcher], width: int) -> None:
         self._matchers, self._seen = matchers, width
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
-        """Return the logits, with minus infinity for every token that is not allowed."""
+        """Return the logits, with minus infinity for each token that is not allowed."""
         rows = list(self._matchers)
         for row, tokens in zip(rows, input_ids[rows, self._seen :].tolist(), strict=True):
             for token in tokens:
@@ -180,7 +162,7 @@ class GrammarProcessor(LogitsProcessor):
         allowed = torch.from_numpy(masks).to(scores.device)
         scores = scores.clone()
         scores[rows] = scores[rows].masked_fill(~allowed, -torch.inf)
-        # Other settings, such as `min_new_tokens`, may exclude every token that it allows.
+        # Other settings, such as `min_new_tokens`, may exclude every token of the grammar.
         excluded = scores[rows].amax(dim=1).isneginf().tolist()
         for row in (row for row, is_excluded in zip(rows, excluded, strict=True) if is_excluded):
             scores[row, self._matchers[row].end()] = 0.0
@@ -188,31 +170,31 @@ class GrammarProcessor(LogitsProcessor):
 
 
 class GrammarCompiler:
-    """Compiles grammars for one model; its tables of the vocabulary are built at the first one.
+    """Compiles grammars for one model; the first one builds the tables of the vocabulary.
 
     Args:
         tokenizer: the tokenizer.
-        vocab_size: the number of ids that the model has.
-        ends: ids of the tokens that end a text.
-        max_characters: how many characters a grammar may have.
+        vocab_size: the number of the model's logits.
+        end_tokens: ids of the tokens that end a text.
+        max_characters: the maximum number of characters of a grammar.
     """
 
     def __init__(
         self,
         tokenizer: PreTrainedTokenizerBase,
         vocab_size: int,
-        ends: frozenset[int],
+        end_tokens: frozenset[int],
         max_characters: int = MAX_CHARACTERS,
     ) -> None:
         self.max_characters = max_characters
-        self._tokenizer, self._vocab_size, self._ends = tokenizer, vocab_size, ends
+        self._tokenizer, self._vocab_size, self._end_tokens = tokenizer, vocab_size, end_tokens
         self._building = Lock()
         self._tables: LLTokenizer | None = None
         self._compiled = CompileCache(
             self._compile, size=CACHED_GRAMMARS, at_once=TRIALS_AT_ONCE, seconds=TRIAL_TIMEOUT
         )
-        self._lacking = CompileCache(
-            _lacking, size=CACHED_GRAMMARS, at_once=TRIALS_AT_ONCE, seconds=TRIAL_TIMEOUT
+        self._unsupported = CompileCache(
+            _unsupported, size=CACHED_GRAMMARS, at_once=TRIALS_AT_ONCE, seconds=TRIAL_TIMEOUT
         )
 
     def compile(self, lark: str) -> CompiledGrammar:
@@ -222,7 +204,7 @@ class GrammarCompiler:
             RequestTooLarge: it has too many characters.
             BadRequest: it has a mistake, or no text of this model's vocabulary matches it.
             Overloaded: the server has no time for a new grammar.
-            Unprocessable: this model cannot have grammars.
+            Unprocessable: this model does not support grammars.
         """
         check_length(lark, "The grammar", self.max_characters)
         return self._compiled.get(lark)
@@ -238,16 +220,16 @@ class GrammarCompiler:
         if start.is_error() or (start.is_stopped() and not start.is_accepting()):
             reason = _reason(start.get_error())
             raise BadRequest(f"The grammar cannot be compiled: {reason}; change it.")
-        return CompiledGrammar(start, self._ends)
+        return CompiledGrammar(start, self._end_tokens)
 
     def relaxed(self, schemas: Sequence[Schema]) -> list[Schema]:
-        """Return JSON schemas without the constraints that llguidance lacks.
+        """Return JSON schemas without the constraints that llguidance does not support.
 
         Raises:
             Overloaded: the server has no time to try them.
         """
-        lacking = self._lacking.get(json.dumps(constraints_in(schemas)))
-        return [relaxed(each, lambda alone: json.dumps(alone) in lacking) for each in schemas]
+        unsupported = self._unsupported.get(json.dumps(constraints_in(schemas)))
+        return [relaxed(schema, lambda each: json.dumps(each) in unsupported) for schema in schemas]
 
     def literal(self, text: str) -> str:
         """Return the Lark expression of a text, which may be a special token."""
@@ -260,28 +242,23 @@ class GrammarCompiler:
     def _vocabulary(self) -> LLTokenizer:
         with self._building:
             if self._tables is None:
-                self._tables = _vocabulary(self._tokenizer, self._vocab_size, self._ends)
+                self._tables = _vocabulary(self._tokenizer, self._vocab_size, self._end_tokens)
             return self._tables
 
 
 def token_bytes(
-    tokenizer: PreTrainedTokenizerBase, vocab_size: int, ends: frozenset[int]
+    tokenizer: PreTrainedTokenizerBase, vocab_size: int, end_tokens: frozenset[int]
 ) -> list[bytes]:
     """Return the bytes of each token; a special token has none, unless it marks tool calls.
 
-    Args:
-        tokenizer: the tokenizer.
-        vocab_size: the number of ids that the model has.
-        ends: ids of the tokens that end a text.
-
     Raises:
-        Unprocessable: grammars are not possible with this tokenizer.
+        Unprocessable: grammars are not supported with this tokenizer.
     """
-    vocabulary = _vocabulary(tokenizer, vocab_size, ends)
+    vocabulary = _vocabulary(tokenizer, vocab_size, end_tokens)
     names = tokenizer.convert_ids_to_tokens(list(range(min(vocab_size, len(tokenizer)))))
     tokens = [
         vocabulary.decode_bytes([number])
-        if number not in ends and not vocabulary.is_special_token(number)
+        if number not in end_tokens and not vocabulary.is_special_token(number)
         else (name.encode() if name in CALL_MARKERS else b"")
         for number, name in enumerate(names)
     ]
@@ -289,21 +266,23 @@ def token_bytes(
 
 
 def _vocabulary(
-    tokenizer: PreTrainedTokenizerBase, vocab_size: int, ends: frozenset[int]
+    tokenizer: PreTrainedTokenizerBase, vocab_size: int, end_tokens: frozenset[int]
 ) -> LLTokenizer:
-    if not ends:
-        raise Unprocessable("This model has no end token, so no text of it has a grammar.")
+    if not end_tokens:
+        raise Unprocessable(
+            "This model has no end token, so grammars are not supported; leave them out."
+        )
     size = max(vocab_size, len(tokenizer))
     try:
-        return from_tokenizer(tokenizer, n_vocab=size, eos_token=sorted(ends))
+        return from_tokenizer(tokenizer, n_vocab=size, eos_token=sorted(end_tokens))
     except (ValueError, AttributeError) as error:
         raise Unprocessable(
-            f"Grammars are not possible with this model's tokenizer ({summarize(error)})."
+            f"Grammars are not supported with this model's tokenizer ({summarize(error)})."
         ) from None
 
 
 class _End(IntEnum):
-    """How the trial of grammars ended."""
+    """The end of a trial."""
 
     FINISHED = 0
     TOO_COMPLEX = 1
@@ -312,18 +291,13 @@ class _End(IntEnum):
 
 
 def _check_tractable(lark: str) -> None:
-    """Check that another process can compile a grammar within its limits.
-
-    Raises:
-        BadRequest: it takes too much CPU time or memory.
-        Overloaded: the process had too little CPU time to tell.
-    """
+    """Check that another process compiles a grammar within the limits of a trial."""
     if len(_try([lark])) == 0:
         raise BadRequest("The grammar takes too much time or memory to compile; simplify it.")
 
 
-def _lacking(constraints: str) -> frozenset[str]:
-    """Return those of a JSON list of schemas that cannot be compiled, each as JSON."""
+def _unsupported(constraints: str) -> frozenset[str]:
+    """Return the schemas of a JSON list that are not compiled, each as JSON."""
     schemas: list[Schema] = json.loads(constraints)
     larks = [f"start: {json_rule(each, strict=False)}" for each in schemas]
     compiled: list[bool] = []
@@ -338,7 +312,7 @@ def _lacking(constraints: str) -> frozenset[str]:
 
 
 def _try(larks: Sequence[str]) -> list[bool]:
-    """Return whether each grammar is compiled by another process, up to one that ends it.
+    """Return whether another process compiles each grammar, up to one that exceeds its limits.
 
     Raises:
         Overloaded: the process had too little CPU time to tell.
@@ -368,10 +342,10 @@ def _run_trial(larks: Sequence[str]) -> tuple[_End, list[bool]]:
 
 
 def check_length(text: str, name: str, limit: int) -> None:
-    """Check that a text of a grammar is not too long.
+    """Check the length of a part of a grammar.
 
     Raises:
-        RequestTooLarge: it is.
+        RequestTooLarge: it has too many characters.
     """
     if len(text) > limit:
         raise RequestTooLarge(
@@ -385,16 +359,17 @@ def _reason(message: str) -> str:
 
 
 class CompileCache(Generic[Compiled]):
-    """Compiles each grammar once, and keeps the result, or what is wrong with the grammar.
+    """Compiles each grammar once, and keeps the result or the error.
 
-    Of several threads with the same grammar, one compiles it. An error that says nothing about the
-    grammar, such as :class:`Overloaded`, is not kept.
+    Clients send the same few grammars again and again, and a known grammar does not wait for new
+    ones. Of several threads with the same grammar, one compiles it. An :class:`Overloaded` error,
+    which says nothing about the grammar, is not kept.
 
     Args:
         compile_grammar: compiles a grammar, in the thread of the first caller.
-        size: how many results are kept; and as many errors, which displace no results.
-        at_once: how many are compiled at once.
-        seconds: how long a grammar may wait for the others that are compiled.
+        size: the number of results that are kept, and of errors.
+        at_once: the number of grammars that are compiled at once.
+        seconds: how long a grammar waits for a free slot.
     """
 
     def __init__(
@@ -414,8 +389,8 @@ class CompileCache(Generic[Compiled]):
         """Return the compiled grammar.
 
         Raises:
-            RequestError: what is wrong with the grammar.
-            Overloaded: others take all the time that it may wait.
+            RequestError: the error of the grammar.
+            Overloaded: no slot is free in time.
         """
         with self._lock:
             if (known := self._results.get(grammar)) is not None:
@@ -431,7 +406,7 @@ class CompileCache(Generic[Compiled]):
         return own.result()
 
     def _run(self, grammar: str, future: Future[Compiled]) -> None:
-        """Compile a grammar, and pass what became of it to all who wait."""
+        """Compile a grammar, and set the result of the future that other threads wait for."""
         try:
             with self._slot():
                 compiled = self._compile(grammar)
@@ -458,7 +433,7 @@ class CompileCache(Generic[Compiled]):
 
 
 class TooBusyToCompile(Overloaded):
-    """The server has no time for a new grammar; this says nothing about the grammar."""
+    """The server has no time for a new grammar."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -467,24 +442,20 @@ class TooBusyToCompile(Overloaded):
 
 
 class _Recent(Generic[Value]):
-    """The values of the keys that were asked for last.
-
-    Args:
-        size: how many there are.
-    """
+    """The values of the most recently used keys."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._values = OrderedDict[str, Value]()
 
     def get(self, key: str) -> Value | None:
-        """Return the value of a key; None where it is not known, or was forgotten."""
+        """Return the value of a key; None if it has none."""
         if key in self._values:
             self._values.move_to_end(key)
         return self._values.get(key)
 
     def put(self, key: str, value: Value) -> None:
-        """Keep the value of a key, in place of the one that nobody asked for the longest."""
+        """Set the value of a key, and remove the least recently used one if there are too many."""
         self._values[key] = value
         if len(self._values) > self._size:
             self._values.popitem(last=False)

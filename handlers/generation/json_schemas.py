@@ -1,4 +1,4 @@
-"""JSON schemas as they are compiled: closed objects, and without what a compiler lacks."""
+"""JSON schemas as they are compiled: closed objects, without unsupported constraints."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from urllib.parse import unquote
 
 Schema = Mapping[str, Any] | bool
 DEFINITIONS = ("$defs", "definitions")
-# The parts of a schema that are schemas: by names, in lists, and alone.
+# The keywords whose values are schemas: by name, in a list, or a single one.
 BY_NAME = ("properties", "patternProperties", *DEFINITIONS)
 LISTED = ("anyOf", "oneOf", "allOf", "prefixItems")
 SINGLE = ("items", "additionalProperties", "propertyNames")
-# All of these, and what stands beside them, say something about the same object.
+# The schemas of these keywords describe the same object as the schema that contains them.
 COMBINING = ("anyOf", "oneOf", "allOf")
 # With one of these, an object may have other keys than its properties.
 OPENING = {"additionalProperties", "patternProperties", "unevaluatedProperties"}
-# The types of whole numbers.
-WHOLE = ("integer", ["integer"], ["integer", "null"], ["null", "integer"])
+# The types of integers.
+INTEGER_TYPES = ("integer", ["integer"], ["integer", "null"], ["null", "integer"])
 RANGE = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 # A small model may write whitespace without end. A space, or a line break with its indentation, is
 # what models write between the parts of JSON.
@@ -26,7 +26,7 @@ WHITESPACE = r" |\n {0,16}|\n\t{0,4}"
 
 
 def schemas_in(schema: Any, place: str = "#") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield a schema and those in it that have keywords, each with its place as a JSON pointer."""
+    """Yield a schema and the schemas in it that have keywords, each with its JSON pointer."""
     waiting = [(place, schema)]
     while waiting:
         at, each = waiting.pop()
@@ -55,12 +55,9 @@ def _escaped(name: str) -> str:
 
 
 def rewritten(schema: Any, change: Callable[[str, dict[str, Any]], Any], place: str = "#") -> Any:
-    """Return a schema with each schema in it changed, the inner ones first.
+    """Return a schema in which a function has changed each schema, the inner ones first.
 
-    Args:
-        schema: the schema.
-        change: returns what a schema becomes, given its place.
-        place: the place of the schema.
+    The function gets the JSON pointer of a schema, and the schema.
     """
     if not isinstance(schema, Mapping):
         return schema
@@ -88,8 +85,8 @@ def _rewritten_part(
 def closed(schema: Any) -> Any:
     """Return a schema whose objects have no other keys than their properties, as with OpenAI.
 
-    An object with `additionalProperties: true` stays open, and one without any properties, or whose
-    properties are in several schemas, of which each knows its own alone.
+    An object stays open with `additionalProperties: true`, without properties, and if several
+    schemas describe its properties.
     """
     shared = _shared_places(schema)
 
@@ -106,7 +103,7 @@ def closed(schema: Any) -> Any:
 
 
 def _shared_places(schema: Any) -> set[str]:
-    """Return the places of the schemas that describe an object together with others."""
+    """Return the JSON pointers of the schemas that describe an object together with others."""
     schemas = dict(schemas_in(schema))
     waiting = [place for place, each in schemas.items() if _combines(each)]
     shared: set[str] = set()
@@ -125,17 +122,14 @@ def _shared_places(schema: Any) -> set[str]:
 
 def _combines(schema: Mapping[str, Any]) -> bool:
     """Return whether several schemas describe the same object."""
-    alone = [name for name in ("$ref", "anyOf", "oneOf") if name in schema]
+    single = [name for name in ("$ref", "anyOf", "oneOf") if name in schema]
     members = schema.get("allOf")
     count = len(members) if isinstance(members, list) else 0
-    return len(alone) + count + ("properties" in schema) > 1
+    return len(single) + count + ("properties" in schema) > 1
 
 
 def constraints_of(schema: Mapping[str, Any]) -> list[tuple[str, Schema]]:
-    """Return what a compiler may lack in a schema: the key, and a schema with that key alone.
-
-    What is wrong in any compiler, such as a type that does not exist, is not among them.
-    """
+    """Return the constraints that a compiler may not support: keys, and schemas with only one."""
     found: list[tuple[str, Schema]] = [
         (key, {"type": "string", key: schema[key]})
         for key in ("pattern", "format")
@@ -146,42 +140,42 @@ def constraints_of(schema: Mapping[str, Any]) -> list[tuple[str, Schema]]:
         found.append(("patternProperties", {"type": "object", "patternProperties": patterns}))
     for key in RANGE:
         if key in schema:
-            kind = "integer" if schema.get("type") in WHOLE else "number"
+            kind = "integer" if schema.get("type") in INTEGER_TYPES else "number"
             found.append((key, {"type": kind, key: schema[key]}))
     return found
 
 
-def relaxed(schema: Schema, lacks: Callable[[Schema], bool]) -> Any:
-    """Return a schema without the constraints that a compiler lacks.
+def relaxed(schema: Schema, is_unsupported: Callable[[Schema], bool]) -> Any:
+    """Return a schema without the constraints that a compiler does not support.
 
     Args:
         schema: the schema.
-        lacks: whether the compiler lacks the one constraint of a schema.
+        is_unsupported: takes a schema with one constraint.
     """
 
     def relax(_: str, each: dict[str, Any]) -> Any:
-        lacking = {key for key, alone in constraints_of(each) if lacks(alone)}
+        removed = {key for key, only in constraints_of(each) if is_unsupported(only)}
         if _is_elsewhere(each.get("$ref")):
-            lacking.add("$ref")
-        # A dialect has a name, and changes nothing that is compiled.
-        kept = {key: value for key, value in each.items() if key not in lacking | {"$schema"}}
-        return {**kept, "additionalProperties": True} if "patternProperties" in lacking else kept
+            removed.add("$ref")
+        # The name of a dialect changes nothing that is compiled.
+        kept = {key: value for key, value in each.items() if key not in removed | {"$schema"}}
+        return {**kept, "additionalProperties": True} if "patternProperties" in removed else kept
 
     return rewritten(schema, relax)
 
 
 def _is_elsewhere(reference: Any) -> bool:
-    """Return whether a reference leads out of its document, which is not followed."""
+    """Return whether a reference leads out of its document."""
     return isinstance(reference, str) and not reference.startswith("#")
 
 
 def constraints_in(schemas: Sequence[Schema]) -> list[Schema]:
-    """Return each constraint that a compiler may lack, as a schema with that one alone."""
+    """Return each constraint that a compiler may not support, as a schema with only it."""
     found = (
-        alone
+        only
         for schema in schemas
         for _, each in schemas_in(schema)
-        for _, alone in constraints_of(each)
+        for _, only in constraints_of(each)
     )
     return list({json.dumps(each): each for each in found}.values())
 
@@ -189,9 +183,7 @@ def constraints_in(schemas: Sequence[Schema]) -> list[Schema]:
 def json_rule(schema: Schema, *, strict: bool) -> str:
     """Return the Lark expression of the JSON that matches a schema.
 
-    Args:
-        schema: the schema.
-        strict: whether a keyword that is not supported is an error, or ignored.
+    If it is strict, an unsupported keyword is an error; otherwise it is ignored.
     """
     options = {"whitespace_pattern": WHITESPACE, "lenient": not strict}
     rules = dict(schema) if isinstance(schema, Mapping) else {"allOf": [schema]}

@@ -249,7 +249,7 @@ class PerRowPenalties(LogitsProcessor):
         return scores
 
     def _exclude(self, scores: torch.Tensor, number: int, generated: list[int]) -> None:
-        """Set the scores of the tokens that may not follow those of a row to minus infinity."""
+        """Set the scores of the tokens that a row may not continue with to minus infinity."""
         allowed = self._settings[number].allowed_token_ids
         if allowed is not None:
             kept = scores[list(allowed)]
@@ -302,10 +302,7 @@ class PerRowFirstToken(LogitsProcessor):
 
 @dataclass(frozen=True)
 class TokenScores:
-    """The natural logarithm of the probability of a generated token, and those of `top` tokens.
-
-    `top` has the ids and log probabilities of the most likely tokens, the most likely first.
-    """
+    """The log probability of a generated token, and of the most likely tokens, best first."""
 
     logprob: float
     top: Sequence[tuple[int, float]] = ()
@@ -316,7 +313,7 @@ class LogprobRecorder(LogitsProcessor):
 
     def __init__(self, settings: Sequence[GenerationParameters]) -> None:
         self._settings = settings
-        self._place: dict[int, int] = {}
+        self._positions: dict[int, int] = {}
         self._logprobs = torch.empty(0, 0)
         self._top: tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]] | None = None
 
@@ -326,7 +323,7 @@ class LogprobRecorder(LogitsProcessor):
         rows = [row for row in range(len(scores)) if self._settings[row // copies].returns_logprobs]
         logprobs = scores[rows].float().log_softmax(dim=-1)
         self._logprobs = logprobs.nan_to_num(nan=MIN_LOGPROB).clamp_(min=MIN_LOGPROB)
-        self._place = {row: place for place, row in enumerate(rows)}
+        self._positions = {row: place for place, row in enumerate(rows)}
         self._top = None
         if any(settings.top_n_tokens for settings in self._settings):
             # As many for each row, since equal values have no order that a smaller number keeps.
@@ -340,7 +337,7 @@ class LogprobRecorder(LogitsProcessor):
         Args:
             chosen: the new token of every row. Shape: (rows,)
         """
-        rows = list(self._place)
+        rows = list(self._positions)
         logprobs = self._logprobs.gather(1, chosen[rows, None].to(self._logprobs.device))
         copies = len(chosen) // len(self._settings)
         return {
@@ -351,7 +348,7 @@ class LogprobRecorder(LogitsProcessor):
     def _top_of(self, row: int, count: int) -> list[tuple[int, float]]:
         if self._top is None:
             return []
-        ids, values = (array[self._place[row], :count].tolist() for array in self._top)
+        ids, values = (array[self._positions[row], :count].tolist() for array in self._top)
         return list(zip(ids, values, strict=True))
 
 

@@ -157,7 +157,7 @@ NAMES = PipelineNames(
 class SamplingParameters(Parameters):
     """Parameters of one text that every model generates with.
 
-    Omitted ones are those of the checkpoint's generation config.
+    The checkpoint's generation config has the values of omitted ones.
     """
 
     max_new_tokens: Annotated[Positive | None, ParameterSpec(tgi=True)] = None
@@ -343,7 +343,7 @@ class SamplingParameters(Parameters):
 
     @property
     def settings(self) -> GenerationParameters:
-        """The parameters as the generator reads them, without those of another kind of model."""
+        """The parameters as the generator reads them."""
         return GenerationParameters(**self.model_dump(include=set(SamplingParameters.model_fields)))
 
     @property
@@ -365,7 +365,7 @@ class SamplingParameters(Parameters):
 
 
 class GenerationParameters(SamplingParameters):
-    """Parameters of one prompt; omitted ones are those of the checkpoint's generation config."""
+    """Parameters of one prompt; the checkpoint's generation config has the values of others."""
 
     pipeline_names: ClassVar[PipelineNames] = NAMES
 

@@ -1,4 +1,9 @@
-"""Structural tags: the grammars of xgrammar, which engines with a compiler of their own read.
+"""Structural tags: the grammars of xgrammar.
+
+xgrammar lets a model write any whitespace between the parts of a JSON schema, and small models may
+write whitespace until their last token. So objects and arrays are written out as texts with the
+schemas of their values between them, and values of any type as rules. What cannot be written out
+remains a schema: recursive references, and objects and arrays that may have many parts or none.
 
 https://xgrammar.mlc.ai/docs/tutorials/structural_tag.html
 """
@@ -14,7 +19,7 @@ from typing import Any, Literal
 from handlers.generation.json_schemas import DEFINITIONS, RANGE, Schema, rewritten
 
 Format = Mapping[str, Any]
-# xgrammar refuses a text and a pattern without any characters.
+# xgrammar refuses an empty text and an empty pattern.
 EMPTY: Format = {"type": "regex", "pattern": "()"}
 # Rules of any JSON, with one space between its parts, in xgrammar's variant of EBNF.
 JSON_RULES = r"""
@@ -28,26 +33,26 @@ escaped ::= ["\\/bfnrt] | "u" digit digit digit digit
 digit ::= [0-9a-fA-F]
 number ::= "-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)? ([eE] [+-]? [0-9]+)?
 """
-# A reference in JSON to another place than a definition.
+# A reference in JSON to anything but a definition.
 ELSEWHERE = re.compile(r'"\$ref": "(?!#/(?:\$defs|definitions)/)')
-# What describes a schema and changes no text.
+# Keywords that change no text.
 NOTES = {"title", "description", "default", "examples", "$schema", "$id", "$comment", *DEFINITIONS}
 OF_OBJECTS = {"type", "properties", "required", "additionalProperties"}
 OF_ARRAYS = {"type", "items", "minItems", "maxItems"}
 OF_VALUES = {"minLength", "maxLength", "pattern", "format", *RANGE}
-# xgrammar takes the second for the first.
+# xgrammar treats `oneOf` as `anyOf`.
 CHOICES = ("anyOf", "oneOf")
-# Where no property has to be there, each may be the first: their formats are squared.
+# Without required properties each may be the first: the number of formats grows with the square.
 MAX_OPTIONAL = 12
 LENGTHS = {"minLength", "maxLength"}
-# xgrammar reads these instead of lengths.
-BESIDE_LENGTHS = {"pattern", "format", "enum", "const"}
+# With one of these, xgrammar ignores lengths.
+EXCLUDING_LENGTHS = {"pattern", "format", "enum", "const"}
 # A character of a JSON string that needs no escape.
 PLAIN_CHARACTER = r'[^"\\\x00-\x1f]'
 MAX_ITEMS = 16
-# Formats in one structural tag; the items of nested arrays multiply.
+# The maximum number of formats in one structural tag; the items of nested arrays multiply.
 MAX_FORMATS = 2_000
-# Characters of the schemas in it; what they refer to is in each of them again.
+# The maximum number of characters of its schemas, each of which repeats its definitions.
 MAX_CHARACTERS = 100_000
 
 
@@ -128,11 +133,7 @@ class _NotWrittenOut(Exception):
 
 
 class _Writer:
-    """Writes a schema out, together with the definitions that it refers to.
-
-    Args:
-        root: the schema with the definitions.
-    """
+    """Writes a schema out, with the definitions of its root."""
 
     def __init__(self, root: Schema) -> None:
         given = root if isinstance(root, Mapping) else {}
@@ -147,8 +148,8 @@ class _Writer:
             within: the references that it is part of.
 
         Raises:
-            _NotWrittenOut: there are too many formats, or too many characters in their schemas, or
-                a reference to another place than a definition, which a part does not have.
+            _NotWrittenOut: there are too many formats or characters, or a reference to anything but
+                a definition.
         """
         self._formats += 1
         if self._formats > MAX_FORMATS:
@@ -243,12 +244,12 @@ class _Writer:
 
 
 def _kind(schema: Mapping[str, Any]) -> Any:
-    """Return the type of a schema, or `value` for any; properties are those of an object."""
+    """Return the type of a schema; `value` for any type. A schema with properties is an object."""
     return schema.get("type", "object" if "properties" in schema else "value")
 
 
 def _choices(schema: Mapping[str, Any], keywords: Set[str]) -> Sequence[Schema]:
-    """Return the schemas of which a value has one; none where a schema is no choice."""
+    """Return the alternatives of a schema; none if it has no alternatives."""
     for name in CHOICES:
         if keywords == {name} and isinstance(schema[name], list):
             return schema[name]
@@ -261,7 +262,7 @@ def _choices(schema: Mapping[str, Any], keywords: Set[str]) -> Sequence[Schema]:
 
 
 def _of_type(schema: Mapping[str, Any], kind: Any) -> Schema:
-    """Return a schema of several types for one of them, without the keywords of others."""
+    """Return a schema of several types for one type, without the keywords of the others."""
     own = {"object": OF_OBJECTS, "array": OF_ARRAYS}.get(str(kind), OF_VALUES)
     others = (OF_OBJECTS | OF_ARRAYS | OF_VALUES) - own
     return {name: value for name, value in schema.items() if name not in others} | {"type": kind}
@@ -274,9 +275,9 @@ def _are_among(required: Any, properties: Mapping[str, Any]) -> bool:
 
 
 def _length_as_pattern(_: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a string with a pattern in place of its lengths.
+    """Return the schema of a string with a pattern instead of lengths.
 
-    xgrammar would let a string of some length have control characters, which JSON escapes.
+    With lengths, xgrammar allows control characters, which JSON must escape.
     """
     pattern = _pattern_of_lengths(schema)
     if pattern is None:
@@ -285,9 +286,9 @@ def _length_as_pattern(_: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pattern_of_lengths(schema: Mapping[str, Any]) -> str | None:
-    """Return the pattern of strings of the length of a schema; None where none is needed."""
+    """Return the pattern of the lengths of a schema; None if it needs none."""
     least, most = schema.get("minLength", 0), schema.get("maxLength", inf)
-    is_bounded = schema.keys() & LENGTHS and not schema.keys() & BESIDE_LENGTHS
+    is_bounded = schema.keys() & LENGTHS and not schema.keys() & EXCLUDING_LENGTHS
     if not is_bounded or not _is_count(least):
         return None
     if most == inf:
@@ -309,7 +310,7 @@ def _items_without_end(items: Sequence[Format]) -> Format:
 
 
 def _items(items: Sequence[Format], least: int) -> Format:
-    """Return the format of so many items or more, with commas between them."""
+    """Return the format of a minimum number of items or more, with commas between them."""
     rest: Format = EMPTY
     for number in range(len(items), 0, -1):
         comma = [literal(", ")] if number > 1 else []

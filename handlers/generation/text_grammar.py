@@ -1,4 +1,4 @@
-"""What a text is bound to, for each of the compilers: llguidance, and xgrammar in an engine."""
+"""The grammar of a text, for llguidance as Lark and for xgrammar as a structural tag."""
 
 from __future__ import annotations
 
@@ -33,14 +33,12 @@ SYNTAX = re.compile(r"[\\.^$*+?{}\[\]|()/-]")
 
 @dataclass(frozen=True)
 class TextGrammar:
-    """What a text must match: a grammar, calls of tools, or one of both.
-
-    It is compiled when its text begins, by the compiler of what generates the text.
+    """A grammar, tool calls, or both as alternatives, which a text must match.
 
     Attributes:
-        answer: the grammar of a text without calls; None where it is free.
-        calls: the calls that it may have; None where there are none.
-        compiler: llguidance's, for this model.
+        answer: the grammar of a text without calls; None for any text.
+        calls: the tool calls; None without tools.
+        compiler: llguidance's compiler for this model.
     """
 
     answer: Grammar | None
@@ -52,7 +50,7 @@ class TextGrammar:
         """The grammar in llguidance's variant of Lark.
 
         Raises:
-            RequestError: it cannot be written so, or this model cannot have grammars.
+            RequestError: it has a mistake, or this model does not support grammars.
         """
         if self.answer and self.answer.type == "lark":
             return self._own_lark(self.answer)
@@ -73,47 +71,43 @@ class TextGrammar:
         """Return the grammar as llguidance compiles it.
 
         Raises:
-            RequestError: it cannot be compiled, or this model cannot have grammars.
+            RequestError: it cannot be compiled, or this model does not support grammars.
         """
         return self.compiler.compile(self.compilable().lark)
 
     def compilable(self) -> TextGrammar:
-        """Return the grammar as llguidance can compile it.
+        """Return the grammar as llguidance compiles it.
 
-        It is without the constraints that llguidance lacks, where a schema is not strict.
+        Constraints that llguidance does not support are removed from schemas that are not strict.
 
         Raises:
-            RequestError: it cannot be compiled, or this model cannot have grammars.
+            RequestError: it cannot be compiled, or this model does not support grammars.
         """
         try:
             self.compiler.compile(self.lark)
         except BadRequest as error:
-            followed = self._relaxed_in_part()
-            if followed is None:
+            relaxed_grammar = self._relaxed_in_part()
+            if relaxed_grammar is None:
                 raise copied(error) from None
-            return followed
+            return relaxed_grammar
         return self
 
     def _relaxed_in_part(self) -> TextGrammar | None:
-        """Return the grammar without what llguidance lacks; None where that does not suffice.
+        """Return the grammar without unsupported constraints; None if that does not suffice.
 
-        Constraints that are compiled one by one may be too much together.
+        Constraints that llguidance compiles one by one may be too many together.
         """
         for relax in (self.compiler.relaxed, _without_constraints):
-            followed = self.relaxed(relax)
-            if followed.lark == self.lark:
+            grammar = self.relaxed(relax)
+            if grammar.lark == self.lark:
                 continue
             with suppress(BadRequest):
-                self.compiler.compile(followed.lark)
-                return followed
+                self.compiler.compile(grammar.lark)
+                return grammar
         return None
 
     def relaxed(self, relax: Relax) -> TextGrammar:
-        """Return the grammar with other schemas, where they are not strict.
-
-        Args:
-            relax: returns each of some schemas without what a compiler lacks.
-        """
+        """Return the grammar with the schemas that are not strict changed by a function."""
         answer, calls = self.answer, self.calls
         if answer and not answer.strict and (schemas := self._answer_schemas):
             answer = Grammar(type="json", value=relax(schemas)[0], strict=False)
@@ -141,7 +135,7 @@ class TextGrammar:
 
     @property
     def strict_schemas(self) -> Sequence[Schema]:
-        """The JSON schemas in it of which no keyword may be ignored."""
+        """The strict JSON schemas, of which no keyword may be ignored."""
         answers = self._answer_schemas if self.answer and self.answer.strict else []
         return [*answers, *(self.calls.strict_schemas if self.calls else ())]
 
@@ -169,13 +163,8 @@ def _format(content: str | Schema) -> Format:
 def to_lark(grammar: Grammar, max_characters: int = MAX_CHARACTERS) -> str:
     """Return the right side of the Lark rule of a grammar.
 
-    Args:
-        grammar: the grammar.
-        max_characters: how many characters it may have.
-
     Raises:
-        BadRequest: its value does not fit its type.
-        RequestTooLarge: its value is too long.
+        RequestError: its value does not fit its type, or has too many characters.
     """
     content = grammar_content(grammar, max_characters)
     if isinstance(content, str):
@@ -186,13 +175,8 @@ def to_lark(grammar: Grammar, max_characters: int = MAX_CHARACTERS) -> str:
 def grammar_content(grammar: Grammar, max_characters: int = MAX_CHARACTERS) -> str | Schema:
     """Return the regular expression of a grammar, or its JSON schema, whose objects are closed.
 
-    Args:
-        grammar: the grammar.
-        max_characters: how many characters it may have.
-
     Raises:
-        BadRequest: its value does not fit its type.
-        RequestTooLarge: its value is too long.
+        RequestError: its value does not fit its type, or has too many characters.
     """
     if grammar.type == "choice":
         return _one_of(grammar.value, max_characters)
@@ -207,11 +191,10 @@ def grammar_content(grammar: Grammar, max_characters: int = MAX_CHARACTERS) -> s
 
 
 def lark_text(value: Any, max_characters: int) -> str:
-    """Return a grammar in llguidance's variant of Lark, which may be given in GBNF.
+    """Return a grammar in llguidance's variant of Lark, given in Lark or in GBNF.
 
     Raises:
-        BadRequest: it is no text, or cannot be read.
-        RequestTooLarge: it is too long.
+        RequestError: it is no text, is no GBNF, or has too many characters.
     """
     text = _check_text(value, "The grammar", max_characters)
     if "::=" not in text:
@@ -225,7 +208,7 @@ def lark_text(value: Any, max_characters: int) -> str:
 
 
 def _one_of(texts: Any, max_characters: int) -> str:
-    """Return the regular expression of several texts."""
+    """Return the regular expression of a choice of texts."""
     is_list = isinstance(texts, list) and texts and all(isinstance(each, str) for each in texts)
     if not is_list or not all(texts):
         raise BadRequest("The choice of the grammar must be a list of texts; none of them empty.")

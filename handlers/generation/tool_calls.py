@@ -34,14 +34,14 @@ from handlers.generation.structural_tag import (
 from handlers.types.structured_output import Tool
 
 # Returns the Lark expression of a text, which may be a special token.
-Spell = Callable[[str], str]
+ToLark = Callable[[str], str]
 
 DECODER = json.JSONDecoder()
-# What vocabularies have special tokens for.
+# The texts for which vocabularies have special tokens.
 MARKER = re.compile(f"({'|'.join(map(re.escape, CALL_MARKERS))})")
-# A text that is no call, where a text that begins with `{` is one.
+# Text without a call, for models whose calls begin with `{`.
 NO_CALL = r"([^{](.|\n)*)?"
-# OpenAI's API takes a function without parameters for one that has no arguments.
+# In OpenAI's API, a function without parameters has no arguments.
 NO_ARGUMENTS = {"properties": {}, "additionalProperties": False}
 
 
@@ -58,12 +58,12 @@ class ToolSyntax:
     """How a family of models writes calls.
 
     Attributes:
-        opening: the text that calls begin with; empty where a text that begins with `{` is a call.
-        start: the text between it and the first call.
-        separator: the text between two calls; empty where there can be only one.
+        opening: the text before the calls; empty if a text that begins with `{` is a call.
+        start: the text between the opening and the first call.
+        separator: the text between two calls; empty if there can be only one.
         end: the text after the last call.
         key: the key of the arguments.
-        required: whether a text is calls alone, the last of which may be cut.
+        required: whether a text has only calls, the last of which may be cut.
     """
 
     opening: str
@@ -74,7 +74,7 @@ class ToolSyntax:
     required: bool = False
 
     def call_id(self, given: str) -> str:
-        """Return the id of a call as the template accepts it."""
+        """Return the id of a call in the form that the template accepts."""
         return given
 
     def content(self, text: str) -> str:
@@ -99,28 +99,22 @@ class ToolSyntax:
             yield ToolCall(found[1], text[found.end() : at])
 
     def write(self, calls: Sequence[ToolCall]) -> str:
-        """Return the text of calls as the model writes it, from the opening on."""
+        """Return the text of calls, beginning with the opening."""
         written = [f"{self._head(call.name)}{call.arguments}}}" for call in calls]
         return f"{self.opening}{self.start}{self.separator.join(written)}{self.end}"
 
-    def rules(self, tools: Sequence[Tool], spell: Spell, *, parallel: bool) -> list[str]:
-        """Return the Lark rules of `calls`, the part of a text after the opening.
-
-        Args:
-            tools: the tools that may be called.
-            spell: returns the Lark expression of a text.
-            parallel: whether there may be several calls.
-        """
-        more = f"({_spell(self.separator, spell)} call)*" if parallel and self.separator else ""
+    def rules(self, tools: Sequence[Tool], to_lark: ToLark, *, parallel: bool) -> list[str]:
+        """Return the Lark rules of `calls`, the part of a text after the opening."""
+        more = f"({_to_lark(self.separator, to_lark)} call)*" if parallel and self.separator else ""
         names = [f"call_{number}" for number in range(len(tools))]
         return [
-            f"calls: {self._start} call {more} {_spell(self.end, spell)}",
+            f"calls: {self._start} call {more} {_to_lark(self.end, to_lark)}",
             f"call: {' | '.join(names)}",
             *(f"{name}: {self._call(tool)}" for name, tool in zip(names, tools, strict=True)),
         ]
 
     def format(self, tools: Sequence[Tool], *, parallel: bool) -> Format:
-        """Return the format of a structural tag of calls, from the opening on."""
+        """Return the format of calls in a structural tag, beginning with the opening."""
         each = [
             tag(self._head(tool.function.name), compact_json(arguments_schema(tool)), "}")
             for tool in tools
@@ -148,9 +142,9 @@ class ToolSyntax:
 
 
 class MistralSyntax(ToolSyntax):
-    """Mistral's, whose templates accept ids of nine letters and digits only.
+    """Mistral's syntax, whose templates accept only ids of nine letters and digits.
 
-    Some of its vocabularies have the bracket after the opening with a space only.
+    Some of its vocabularies have the bracket after the opening only with a space.
     """
 
     def call_id(self, given: str) -> str:
@@ -173,7 +167,7 @@ HERMES = ToolSyntax(
 )
 MISTRAL = MistralSyntax(opening="[TOOL_CALLS]", start="[", separator=", ", end="]")
 LLAMA = ToolSyntax(opening="", start="", separator="", end="", key="parameters")
-# What the template of each family has; the first that occurs decides.
+# The syntax of a family, by a text in its template; the first that occurs decides.
 FAMILIES = {"<tool_call>": HERMES, "[TOOL_CALLS]": MISTRAL, '"parameters": ': LLAMA}
 
 
@@ -186,53 +180,46 @@ def arguments_schema(tool: Tool) -> dict[str, Any]:
 
 
 def syntax_of(template: str) -> ToolSyntax:
-    """Return the syntax of a chat template's calls; that of Hermes if it is none of the known."""
+    """Return the syntax of a chat template's calls; Hermes' syntax for an unknown template."""
     return next((syntax for mark, syntax in FAMILIES.items() if mark in template), HERMES)
 
 
 @dataclass(frozen=True)
 class ToolUse:
-    """The calls that a text may have, or must.
-
-    Attributes:
-        tools: the tools that may be called.
-        syntax: how the model writes calls.
-        required: whether the text is a call.
-        parallel: whether there may be several calls.
-    """
+    """The calls that a text may have, or must have if they are required."""
 
     tools: Sequence[Tool]
     syntax: ToolSyntax
     required: bool
     parallel: bool
 
-    def lark(self, spell: Spell, answer: str | None) -> str:
+    def lark(self, to_lark: ToLark, answer: str | None) -> str:
         """Return the Lark grammar of a text.
 
         Args:
-            spell: returns the Lark expression of a text.
-            answer: the Lark expression of a text without calls; None where it is free.
+            to_lark: returns the Lark expression of a literal text.
+            answer: the Lark expression of a text without calls; None for any text.
 
         Raises:
             Unprocessable: the beginning of a text does not tell whether it is a call.
         """
         self._check_answer(answer)
-        opening = spell(self.syntax.opening) if self.syntax.opening else ""
+        opening = to_lark(self.syntax.opening) if self.syntax.opening else ""
         if self.required:
             start = [f"start: {opening} calls"]
         elif answer is not None:
             start = [f"start: answer | {opening} calls"]
         else:
             start = _free_start(opening)
-        rules = self.syntax.rules(self.tools, spell, parallel=self.parallel)
+        rules = self.syntax.rules(self.tools, to_lark, parallel=self.parallel)
         last = [] if answer is None or self.required else [f"answer: {answer}"]
         return "\n".join([*start, *rules, *last])
 
     def format(self, answer: Format | None = None) -> Format:
-        """Return the format of a structural tag of a text.
+        """Return the format of a text in a structural tag.
 
         Args:
-            answer: the format of a text without calls; None where it is free.
+            answer: the format of a text without calls; None for any text.
 
         Raises:
             Unprocessable: the beginning of a text does not tell whether it is a call.
@@ -248,11 +235,7 @@ class ToolUse:
         return any_of(matching(NO_CALL), calls)
 
     def relaxed(self, relax: Callable[[Sequence[Schema]], Sequence[Schema]]) -> ToolUse:
-        """Return the calls with other schemas of arguments, where a tool is not strict.
-
-        Args:
-            relax: returns each of some schemas without what a compiler lacks.
-        """
+        """Return the calls with the schemas of tools that are not strict changed by a function."""
         lenient = [each for each in self.tools if not each.function.strict]
         schemas = iter(relax([arguments_schema(each) for each in lenient]) if lenient else ())
         tools = [
@@ -268,7 +251,7 @@ class ToolUse:
 
     @property
     def strict_schemas(self) -> list[dict[str, Any]]:
-        """The schemas of arguments of which no keyword may be ignored."""
+        """The strict schemas of arguments, of which no keyword may be ignored."""
         return [arguments_schema(tool) for tool in self.tools if tool.function.strict]
 
     def _check_answer(self, answer: str | Format | None) -> None:
@@ -285,7 +268,7 @@ def _with_arguments(tool: Tool, schema: Schema) -> Tool:
 
 
 def _free_start(opening: str) -> list[str]:
-    """Return the rules of a free text that may end with calls."""
+    """Return the rules of any text that may end with calls."""
     if not opening:
         return ["start: TEXT | calls", f"TEXT: /{NO_CALL}/"]
     if token := re.fullmatch(r"<\[(\d+)\]>", opening):
@@ -297,6 +280,6 @@ def _free_start(opening: str) -> list[str]:
     ]
 
 
-def _spell(text: str, spell: Spell) -> str:
-    """Return the Lark expression of a text in which there may be markers."""
-    return " ".join(spell(part) for part in MARKER.split(text) if part)
+def _to_lark(text: str, to_lark: ToLark) -> str:
+    """Return the Lark expression of a text that may contain markers."""
+    return " ".join(to_lark(part) for part in MARKER.split(text) if part)

@@ -197,7 +197,7 @@ class RunningSequence:
                 self._end()
 
     def cancel(self) -> None:
-        """End the sequence for lack of time, if it has not ended; nothing more of it is sent."""
+        """End the sequence at the deadline, if it has not ended; nothing more of it is sent."""
         with self._lock:
             if not self.finished:
                 self.error, self.finished = DeadlineExceeded(), True

@@ -63,7 +63,7 @@ MODE = "continuousBatching with save_mode: openvino"
 # What a trial may take. On a busy machine the wall clock shows a multiple of the CPU time.
 TRIAL = Path(__file__).with_name("openvino_genai_trial.py")
 TRIAL_CPU_SECONDS, TRIAL_BYTES, TRIAL_TIMEOUT = 1, 4 * 2**30, 30.0
-# The exit statuses of a trial, beside those of a program that fails or is killed.
+# The exit statuses of a trial that has a result.
 REFUSED, TOO_LARGE = 3, 4
 CACHED_GRAMMARS = 64
 # Sets within sets, which xgrammar takes for characters.
@@ -82,8 +82,8 @@ ANNOTATIONS = {
     *("$comment", "$defs", "$id", "$schema", "definitions", "deprecated", "description"),
     *("default", "examples", "readOnly", "title", "writeOnly", "type"),
 }
-# Keywords that xgrammar reads alone.
-ALONE = ("$ref", "const", "enum", "anyOf", "oneOf", "allOf")
+# If a schema has one of these keywords, xgrammar ignores all others.
+EXCLUSIVE = ("$ref", "const", "enum", "anyOf", "oneOf", "allOf")
 OF_STRING = {"minLength", "maxLength", "pattern", "format"}
 RANGE = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
 OF_TYPE: Mapping[str, set[str]] = {
@@ -234,7 +234,7 @@ class OpenVinoGenAiModel(BackendModel):
 def _load_fallback(
     load: Callable[[], Model], max_running: int, max_waiting: int, process: BackendProcess
 ) -> BatchScheduler:
-    """Load the checkpoint, whose sequences count together with those of the process."""
+    """Load the checkpoint; its sequences and the process's share one limit."""
     return BatchScheduler(load(), max_running, max_waiting, lambda: process.sequences)
 
 
@@ -388,9 +388,9 @@ def _is_unsupported(constraint: Schema) -> bool:
 
 
 def is_plain(pattern: str) -> bool:
-    """Return whether xgrammar reads a pattern as it is meant, and its texts are JSON as they are.
+    """Return whether xgrammar reads a pattern correctly, and its texts are JSON without escapes.
 
-    It does not escape what a pattern allows, and reads `^a|b$` as if only `b` was the whole text.
+    xgrammar does not escape the texts of a pattern, and takes only `b` in `^a|b$` for a whole text.
     """
     rest, depth = pattern.removeprefix("^"), 0
     rest = rest.removesuffix("$") if not rest.endswith("\\$") else rest
@@ -437,19 +437,19 @@ def _ignored(schema: Mapping[str, Any]) -> str | None:
     The compiler reports what is no schema at all.
     """
     keywords = schema.keys() - ANNOTATIONS
-    alone = next((name for name in ALONE if name in keywords), None)
-    if alone == "allOf" and len(_list(schema["allOf"])) > 1:
+    exclusive = next((name for name in EXCLUSIVE if name in keywords), None)
+    if exclusive == "allOf" and len(_list(schema["allOf"])) > 1:
         return "allOf with several schemas"
-    if alone:
-        others = sorted(keywords - {alone})
-        return f"{others[0]} beside {alone}" if others else None
+    if exclusive:
+        others = sorted(keywords - {exclusive})
+        return f"{others[0]} with {exclusive}" if others else None
     unknown = sorted(keywords - _known(schema.get("type", ["object", "array"])))
     if unknown:
         return unknown[0]
-    beside = next((name for name in ("pattern", "format") if name in keywords), None)
-    others = sorted(keywords & OF_STRING - {beside}) if beside else []
+    preferred = next((name for name in ("pattern", "format") if name in keywords), None)
+    others = sorted(keywords & OF_STRING - {preferred}) if preferred else []
     if others:
-        return f"{others[0]} beside {beside}"
+        return f"{others[0]} with {preferred}"
     if NESTED_SET.search(str(schema.get("pattern", ""))):
         return "sets of characters within others in pattern"
     given = _dict(schema.get("properties"))

@@ -112,7 +112,7 @@ class RunningSequence:
 
 
 class Fillers:
-    """Sequences that nobody reads, which run beside a few sequences.
+    """Unread sequences, which are added to a few running ones.
 
     OpenVINO computes the attention of fewer sequences than threads in another way, with other last
     digits: in bfloat16, a greedy text would depend on the number of running sequences.
@@ -157,7 +157,7 @@ class Process:
             ignores its `max_num_seqs` where it splits prompts, and counts beams otherwise.
         splits_prompts: whether it reads prompts in parts, in the steps of the running sequences.
             Otherwise the running sequences wait while it reads prompts.
-        fillers: run beside a few sequences.
+        fillers: are added to a few running sequences.
     """
 
     def __init__(

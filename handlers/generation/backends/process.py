@@ -1,4 +1,4 @@
-"""Back ends in a process of their own, for `continuousBatching: true`.
+"""Back ends in another process, for `continuousBatching: true`.
 
 A back end computes without a pause, so that in the process of the worker no other thread could read
 a request or send a token. Its program connects to a socket whose number is the first argument, and

@@ -277,7 +277,7 @@ def _environment(device: torch.device) -> dict[str, str]:
 
 
 def _visible(device: torch.device) -> dict[str, str]:
-    """Return the variable that shows vLLM the worker's GPU alone."""
+    """Return the variable that shows vLLM only the worker's GPU."""
     if device.type != "cuda":
         return {}
     index, names = device.index or 0, os.environ.get("CUDA_VISIBLE_DEVICES")

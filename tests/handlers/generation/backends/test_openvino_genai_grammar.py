@@ -368,9 +368,9 @@ def test_what_the_engine_cannot_do_is_generated_by_the_checkpoint(folder: Path) 
     ("schema", "ignored"),
     [
         ({"allOf": [{"type": "string"}, {"maxLength": 3}]}, "allOf with several schemas"),
-        ({"type": "string", "pattern": "a", "maxLength": 3}, "maxLength beside pattern"),
+        ({"type": "string", "pattern": "a", "maxLength": 3}, "maxLength with pattern"),
         ({"type": "string", "pattern": "[a-z&&[^b]]"}, "sets of characters"),
-        ({"properties": {"a": {"$ref": "#/$defs/b", "minimum": 1}}}, "minimum beside $ref"),
+        ({"properties": {"a": {"$ref": "#/$defs/b", "minimum": 1}}}, "minimum with $ref"),
         ({"properties": {"a": {"minLength": 2}}}, "minLength"),
         ({"type": "object", "properties": {}, "required": ["a"]}, "required a"),
         ({"items": {"anyOf": [{"type": "array", "uniqueItems": True}]}}, "uniqueItems"),
