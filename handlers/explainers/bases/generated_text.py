@@ -286,9 +286,11 @@ class GeneratedTextTarget(TextExplanationTarget[GenerationTaskT]):
         }
         return [plan if isinstance(plan, RequestError) else outcomes[id(plan)] for plan in planned]
 
+    def texts(self, state: RequestState, number: int) -> list[str]:
+        return [state.input.prompt]
+
     def select(self, state: RequestState) -> list[AttributionTarget]:
-        segments = segment_tokens(state.rows[0], [state.input.prompt], state.settings.granularity)
-        return [AttributionTarget(state.rows[0], segments, "logits", ())]
+        return [AttributionTarget(state.rows[0], self.segments(state), "logits", ())]
 
     def to_response(
         self,

@@ -356,6 +356,28 @@ class TextExplanationTarget(BaseExplanationTarget[TaskT]):
     # Whether a decoder reads other tokens than those that are explained.
     has_own_decoder: ClassVar[bool] = False
 
+    def texts(self, state: RequestState, number: int) -> Sequence[str]:
+        """Return the text of a row, or both texts of a pair."""
+        return [state.input.text]
+
+    def segments(self, state: RequestState, number: int = 0) -> list[Segment]:
+        """Return the tokens or words of a row."""
+        texts = self.texts(state, number)
+        return segment_tokens(state.rows[number], texts, state.settings.granularity)
+
+    def describe(self, state: RequestState, selected: AttributionTarget) -> dict[str, Any]:
+        """Return the `prediction` and the `target` of an explanation, and keys of the mode."""
+        raise NotImplementedError
+
+    def to_response(
+        self,
+        state: RequestState,
+        selected: Sequence[AttributionTarget],
+        attributions: Sequence[Attribution],
+    ) -> dict[str, Any]:
+        found = mean(attributions)
+        return {**explanation_fields(selected[0], found), **self.describe(state, selected[0])}
+
     @staticmethod
     def views(explanation: Mapping[str, Any]) -> Iterator[View]:
         return target_view(explanation)
@@ -431,6 +453,15 @@ def explanation_fields(
         "delta": attribution.delta,
         **attribution_sums(attribution),
     }
+
+
+def mean(attributions: Sequence[Attribution]) -> Attribution:
+    """Return the attribution of the mean of several F over one row: all methods here are linear."""
+    return Attribution(
+        np.mean([found.values for found in attributions], axis=0),
+        float(np.mean([found.output for found in attributions])),
+        float(np.mean([found.baseline for found in attributions])),
+    )
 
 
 def normalized(attribution: Attribution) -> list[float]:

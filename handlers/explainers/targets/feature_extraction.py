@@ -8,7 +8,7 @@ are short for objects.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ import torch
 
 from handlers.errors import BadRequest
 from handlers.explainers.base import (
-    Attribution,
     AttributionTarget,
     TokensComparison,
     unit_vector,
@@ -26,8 +25,6 @@ from handlers.explainers.bases.text import (
     Explanation,
     Place,
     TextExplanationTarget,
-    explanation_fields,
-    segment_tokens,
     tokens_at,
 )
 from handlers.explainers.targets.base import as_integer
@@ -61,29 +58,23 @@ class ExplanationTarget(TextExplanationTarget[Task]):
     example_target = (1, 0)
 
     def select(self, state: RequestState) -> list[AttributionTarget]:
-        segments = segment_tokens(state.rows[0], [state.input.text], state.settings.granularity)
         tokens, dimension = _selected(state)
         mean = _mean(state, tokens)
         direction = _direction(mean, dimension)
         comparison = TokensComparison(torch.from_numpy(direction), tokens=tokens)
         score = float(mean @ direction)
-        return [AttributionTarget(state.rows[0], segments, OUTPUT, (), score, comparison)]
+        return [
+            AttributionTarget(state.rows[0], self.segments(state), OUTPUT, (), score, comparison)
+        ]
 
-    def to_response(
-        self,
-        state: RequestState,
-        selected: Sequence[AttributionTarget],
-        attributions: Sequence[Attribution],
-    ) -> dict[str, Any]:
-        found = attributions[0]
+    def describe(self, state: RequestState, selected: AttributionTarget) -> dict[str, Any]:
         tokens, dimension = _selected(state)
         length = float(np.linalg.norm(_mean(state, tokens)))
         return {
-            **explanation_fields(selected[0], found),
             "prediction": {"label": "length", "score": length},
             "target": {
                 "label": "length" if dimension is None else f"dimension {dimension}",
-                "score": selected[0].score,
+                "score": selected.score,
                 "index": dimension,
                 "tokens": list(tokens),
                 **_place(state, tokens),

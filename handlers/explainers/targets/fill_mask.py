@@ -6,7 +6,7 @@ explained in the place of the first one, or of another: `{"mask": 1, "token": "l
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,10 @@ import numpy.typing as npt
 
 from handlers.config.messages import quote
 from handlers.errors import BadRequest
-from handlers.explainers.base import Attribution, AttributionTarget
+from handlers.explainers.base import AttributionTarget
 from handlers.explainers.bases.text import (
     Explanation,
     TextExplanationTarget,
-    explanation_fields,
-    segment_tokens,
 )
 from handlers.explainers.targets.base import as_integer, require_keys
 from handlers.tasks.base import Label
@@ -51,20 +49,17 @@ class ExplanationTarget(TextExplanationTarget[Task]):
     def select(self, state: RequestState) -> list[AttributionTarget]:
         mask, token = self._target(state)
         position = self.task.mask_positions(state.rows[0])[mask]
-        segments = segment_tokens(state.rows[0], [state.input.text], state.settings.granularity)
         score = float(state.outputs[0]["logits"][mask, token])
-        return [AttributionTarget(state.rows[0], segments, "logits", (position, token), score)]
+        return [
+            AttributionTarget(
+                state.rows[0], self.segments(state), "logits", (position, token), score
+            )
+        ]
 
-    def to_response(
-        self,
-        state: RequestState,
-        selected: Sequence[AttributionTarget],
-        attributions: Sequence[Attribution],
-    ) -> dict[str, Any]:
+    def describe(self, state: RequestState, selected: AttributionTarget) -> dict[str, Any]:
         mask, token = self._target(state)
         scores = softmax(state.outputs[0]["logits"][mask])
         return {
-            **explanation_fields(selected[0], attributions[0]),
             "prediction": self._label(int(scores.argmax()), scores),
             "target": {**self._label(token, scores), "mask": mask, "token": token},
         }

@@ -22,7 +22,6 @@ from handlers.explainers.bases.text import (
     attribution_sums,
     normalized,
     segment_texts,
-    segment_tokens,
     target_at,
 )
 from handlers.explainers.page import View, text_view
@@ -72,11 +71,13 @@ class ExplanationTarget(TextExplanationTarget[Task]):
         "delta_end",
     )
 
+    def texts(self, state: RequestState, number: int) -> Sequence[str]:
+        return self.task.texts(state.input)
+
     def select(self, state: RequestState) -> list[AttributionTarget]:
         row, first, last = self._span(state)
-        texts = self.task.texts(state.input)
-        segments = segment_tokens(row, texts, state.settings.granularity)
         number = _number(state, row)
+        segments = self.segments(state, number)
         return [
             target_at(state, number, segments, "start_logits", (first,)),
             target_at(state, number, segments, "end_logits", (last,)),

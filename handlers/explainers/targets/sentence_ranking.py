@@ -6,19 +6,14 @@ is a class number or a label's name, by default the class with the highest logit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from handlers.explainers.base import Attribution, AttributionTarget
+from handlers.explainers.base import AttributionTarget
 from handlers.explainers.bases.text import (
     Explanation,
     TextExplanationTarget,
-    attribution_sums,
-    normalized,
-    segment_texts,
-    segment_tokens,
     target_at,
 )
 from handlers.explainers.targets.base import as_integer
@@ -47,25 +42,17 @@ class ExplanationTarget(TextExplanationTarget[Task]):
     results = RankingExplanation
     example_target = 0
 
+    def texts(self, state: RequestState, number: int) -> list[str]:
+        return [state.input.query, state.input.texts[number]]
+
     def select(self, state: RequestState) -> list[AttributionTarget]:
         row, label = self._place(state, state.settings.target)
-        texts = [state.input.query, state.input.texts[row]]
-        segments = segment_tokens(state.rows[row], texts, state.settings.granularity)
-        return [target_at(state, row, segments, "logits", (label,))]
+        return [target_at(state, row, self.segments(state, row), "logits", (label,))]
 
-    def to_response(
-        self,
-        state: RequestState,
-        selected: Sequence[AttributionTarget],
-        attributions: Sequence[Attribution],
-    ) -> dict[str, Any]:
-        found, place = attributions[0], self._place(state, state.settings.target)
+    def describe(self, state: RequestState, selected: AttributionTarget) -> dict[str, Any]:
+        place = self._place(state, state.settings.target)
         return {
-            **segment_texts(selected[0]),
-            "texts": [state.input.query, state.input.texts[place[0]]],
-            "importances": normalized(found),
-            "delta": found.delta,
-            **attribution_sums(found),
+            "texts": self.texts(state, place[0]),
             "prediction": self._named(state, self._place(state, None)),
             "target": self._named(state, place),
         }

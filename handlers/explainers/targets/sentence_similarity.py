@@ -21,7 +21,6 @@ from handlers.explainers.bases.text import (
     attribution_sums,
     normalized,
     segment_texts,
-    segment_tokens,
 )
 from handlers.explainers.targets.base import as_integer
 from handlers.tasks.base import Label
@@ -62,6 +61,9 @@ class ExplanationTarget(TextExplanationTarget[Task]):
     results = SimilarityExplanation
     example_target = 0
 
+    def texts(self, state: RequestState, number: int) -> list[str]:
+        return [str(state.input.texts[number].text)]
+
     def select(self, state: RequestState) -> list[AttributionTarget]:
         number = self._number(state)
         score = self.task.similarities(state.outputs)[number]
@@ -101,9 +103,8 @@ class ExplanationTarget(TextExplanationTarget[Task]):
     def _side(
         self, state: RequestState, place: int, comparison: Comparison, score: float
     ) -> AttributionTarget:
-        row, text = state.rows[place], str(state.input.texts[place].text)
-        segments = segment_tokens(row, [text], state.settings.granularity)
-        return AttributionTarget(row, segments, OUTPUT, (), score, comparison)
+        segments = self.segments(state, place)
+        return AttributionTarget(state.rows[place], segments, OUTPUT, (), score, comparison)
 
     def _number(self, state: RequestState) -> int:
         target = state.settings.target

@@ -6,17 +6,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from handlers.explainers.base import Attribution, AttributionTarget
+from handlers.explainers.base import AttributionTarget
 from handlers.explainers.bases.text import (
     Explanation,
     TextExplanationTarget,
-    explanation_fields,
-    segment_tokens,
     target_at,
 )
 from handlers.explainers.targets.base import LabelTarget
@@ -38,21 +35,16 @@ class ExplanationTarget(TextExplanationTarget[Task]):
     results = ClassExplanation
     example_target = 0
 
-    def select(self, state: RequestState) -> list[AttributionTarget]:
-        texts = [text for text in state.input.text if text is not None]
-        segments = segment_tokens(state.rows[0], texts, state.settings.granularity)
-        return [target_at(state, 0, segments, "logits", (self._target(state),))]
+    def texts(self, state: RequestState, number: int) -> list[str]:
+        return [text for text in state.input.text if text is not None]
 
-    def to_response(
-        self,
-        state: RequestState,
-        selected: Sequence[AttributionTarget],
-        attributions: Sequence[Attribution],
-    ) -> dict[str, Any]:
+    def select(self, state: RequestState) -> list[AttributionTarget]:
+        return [target_at(state, 0, self.segments(state), "logits", (self._target(state),))]
+
+    def describe(self, state: RequestState, selected: AttributionTarget) -> dict[str, Any]:
         scores = self.task.scores(state.input, state.outputs[0])
-        target, found = selected[0].index[0], attributions[0]
+        target = selected.index[0]
         return {
-            **explanation_fields(selected[0], found),
             "prediction": self._named(int(scores.argmax()), scores),
             "target": {**self._named(target, scores), "index": target},
         }

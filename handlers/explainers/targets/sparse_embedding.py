@@ -6,16 +6,13 @@ largest weight.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from handlers.errors import BadRequest
-from handlers.explainers.base import Attribution, AttributionTarget
+from handlers.explainers.base import AttributionTarget
 from handlers.explainers.bases.text import (
     Explanation,
     TextExplanationTarget,
-    explanation_fields,
-    segment_tokens,
     target_at,
 )
 from handlers.explainers.targets.base import as_integer
@@ -44,20 +41,12 @@ class ExplanationTarget(TextExplanationTarget[Task]):
     example_target = "bar"
 
     def select(self, state: RequestState) -> list[AttributionTarget]:
-        segments = segment_tokens(state.rows[0], [state.input.text], state.settings.granularity)
-        return [target_at(state, 0, segments, OUTPUT, (self._entry(state),))]
+        return [target_at(state, 0, self.segments(state), OUTPUT, (self._entry(state),))]
 
-    def to_response(
-        self,
-        state: RequestState,
-        selected: Sequence[AttributionTarget],
-        attributions: Sequence[Attribution],
-    ) -> dict[str, Any]:
-        found = attributions[0]
+    def describe(self, state: RequestState, selected: AttributionTarget) -> dict[str, Any]:
         return {
-            **explanation_fields(selected[0], found),
             "prediction": self._weight(state, int(state.outputs[0][OUTPUT].argmax())),
-            "target": self._weight(state, selected[0].index[0]),
+            "target": self._weight(state, selected.index[0]),
         }
 
     def _entry(self, state: RequestState) -> int:

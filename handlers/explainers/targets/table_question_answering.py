@@ -23,7 +23,6 @@ from handlers.batching.tokenization import Window, tokenize
 from handlers.config.messages import quote
 from handlers.errors import BadRequest, RequestError, Unprocessable
 from handlers.explainers.base import (
-    Attribution,
     AttributionTarget,
     Comparison,
     ExplainedModel,
@@ -33,9 +32,6 @@ from handlers.explainers.bases.text import (
     Explanation,
     Segment,
     TextExplanationTarget,
-    attribution_sums,
-    normalized,
-    segment_texts,
     segment_tokens,
 )
 from handlers.explainers.targets.base import as_integer
@@ -115,24 +111,15 @@ class ExplanationTarget(TextExplanationTarget[Task]):
         row = self.task.row_as_read(state.rows, state.outputs, number)
         cells, score = self._cells(state, number)
         comparison = Comparison(_weights(row, cells), "dot")
-        segments = self._segments(state, number).segments
+        segments = self._table_segments(state, number).segments
         return [AttributionTarget(row, segments, OUTPUT, (), score, comparison)]
 
-    def to_response(
-        self,
-        state: RequestState,
-        selected: Sequence[AttributionTarget],
-        attributions: Sequence[Attribution],
-    ) -> dict[str, Any]:
+    def describe(self, state: RequestState, selected: AttributionTarget) -> dict[str, Any]:
         number = _question(state)
-        (cells, score), segments = self._cells(state, number), self._segments(state, number)
+        (cells, score), segments = self._cells(state, number), self._table_segments(state, number)
         return {
-            **segment_texts(selected[0]),
             "texts": segments.texts,
             "coordinates": segments.coordinates,
-            "importances": normalized(attributions[0]),
-            "delta": attributions[0].delta,
-            **attribution_sums(attributions[0]),
             "prediction": self._prediction(state, number),
             "target": {
                 "answer": ", ".join(state.input.table.cell(place) for place in cells),
@@ -141,7 +128,7 @@ class ExplanationTarget(TextExplanationTarget[Task]):
             },
         }
 
-    def _segments(self, state: RequestState, number: int) -> TableSegments:
+    def _table_segments(self, state: RequestState, number: int) -> TableSegments:
         question, granularity = state.input.questions[number], state.settings.granularity
         tokenizer = self.task.tokenizer
         return segment_table(

@@ -7,19 +7,16 @@ A span's tokens are explained together: the mean of their logits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from handlers.errors import BadRequest
-from handlers.explainers.base import Attribution, AttributionTarget
+from handlers.explainers.base import AttributionTarget
 from handlers.explainers.bases.text import (
     Explanation,
     Place,
     TextExplanationTarget,
-    explanation_fields,
-    segment_tokens,
     target_at,
     tokens_at,
 )
@@ -50,26 +47,16 @@ class ExplanationTarget(TextExplanationTarget[Task]):
     example_target = (1, 0)
 
     def select(self, state: RequestState) -> list[AttributionTarget]:
-        segments = segment_tokens(state.rows[0], [state.input.text], state.settings.granularity)
+        segments = self.segments(state)
         tokens, label = self._target(state)
         return [target_at(state, 0, segments, "logits", (token, label)) for token in tokens]
 
-    def to_response(
-        self,
-        state: RequestState,
-        selected: Sequence[AttributionTarget],
-        attributions: Sequence[Attribution],
-    ) -> dict[str, Any]:
-        tokens, label = (
-            [selected_target.index[0] for selected_target in selected],
-            selected[0].index[1],
-        )
+    def describe(self, state: RequestState, selected: AttributionTarget) -> dict[str, Any]:
+        tokens, label = self._target(state)
         scores = softmax(state.outputs[0]["logits"])[tokens].mean(axis=0)
         offsets = state.rows[0].encoding.offsets
         place = {"start": offsets[tokens[0]][0], "end": offsets[tokens[-1]][1]}
-        found = mean(attributions)
         return {
-            **explanation_fields(selected[0], found),
             "prediction": {**self._named(int(scores.argmax()), scores), **place},
             "target": {**self._named(label, scores), "index": label, "tokens": tokens, **place},
         }
@@ -103,12 +90,3 @@ class ExplanationTarget(TextExplanationTarget[Task]):
 
     def _named(self, number: int, scores: Any) -> dict[str, Any]:
         return {"label": self.task.checkpoint.labels[number], "score": float(scores[number])}
-
-
-def mean(attributions: Sequence[Attribution]) -> Attribution:
-    """Return the attribution of the mean of several F over one row: all methods here are linear."""
-    return Attribution(
-        np.mean([found.values for found in attributions], axis=0),
-        float(np.mean([found.output for found in attributions])),
-        float(np.mean([found.baseline for found in attributions])),
-    )
