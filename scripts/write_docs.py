@@ -202,10 +202,10 @@ def format_traits() -> str:
 
 def _traits(declared: BaseFormat) -> Row:
     return (
-        "yes" if declared.generates else "no",
-        _alternatives(declared.dtypes),
-        _alternatives(declared.quantizations) or NOTHING,
-        "one, of `batch_size` and `max_length`" if declared.fixed_shape else "any",
+        "yes" if declared.capabilities.generates else "no",
+        _alternatives(declared.capabilities.dtypes),
+        _alternatives(declared.capabilities.quantizations) or NOTHING,
+        "one, of `batch_size` and `max_length`" if declared.capabilities.has_fixed_shape else "any",
         _alternatives(declared.packages) or NOTHING,
     )
 

@@ -73,7 +73,7 @@ def format_params() -> list[Any]:
 
 def keys_of(save_mode: str) -> dict[str, Any]:
     """Return the keys of a YAML that selects a format."""
-    shape = FIXED_SHAPE if formats.get(save_mode).fixed_shape else {}
+    shape = FIXED_SHAPE if formats.get(save_mode).capabilities.has_fixed_shape else {}
     return {"save_mode": save_mode, **shape}
 
 

@@ -56,9 +56,8 @@ REQUESTS_MEASUREMENT = ("min_agreement", "calibration")
 class ExportFormat(Protocol):
     """The part of a format that the exporter uses; `handlers.formats` is a layer above."""
 
-    @property
-    def lossy(self) -> bool:
-        """Whether outputs differ from the checkpoint even in float32."""
+    def is_lossy(self, config: ModelConfig) -> bool:
+        """Return whether outputs of an export differ from those of the checkpoint in float32."""
 
     def computes_in(self, dtype: str) -> str:
         """Return the dtype that a model computes in for a value of `handler.dtype`."""
@@ -103,7 +102,7 @@ def export_checkpoint(
     """
     task, spec = _specify(directory, config)
     check_not_quantized(task.checkpoint.config, config.handler)
-    if not (_is_lossy(export_format, config) or (config.continuousBatching and samples)):
+    if not (export_format.is_lossy(config) or (config.continuousBatching and samples)):
         _export(export_format, task, spec, target)
         return None
     quantized = config.handler.quantization is not None and not task.description.generation.texts
@@ -199,11 +198,6 @@ def _specify(directory: Path, config: ModelConfig) -> tuple[BaseTask[Any, Any], 
     spec = task.model_spec(directory, config, torch.device("cpu"))
     # Drafts change the speed only, and are not beside a checkpoint before it is packed.
     return task, spec.with_settings(assistant_model=None)
-
-
-def _is_lossy(export_format: ExportFormat, config: ModelConfig) -> bool:
-    reduced = export_format.computes_in(config.handler.dtype) != "float32"
-    return export_format.lossy or reduced or config.handler.quantization is not None
 
 
 def _export(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,7 +14,7 @@ from handlers.batching.rows import RowKind
 from handlers.checkpoints.dtypes import name_of, pick_dtype, quantization_method
 from handlers.checkpoints.graph_inputs import GraphInputs
 from handlers.checkpoints.model_spec import ModelSpec
-from handlers.config.handler_section import DType, EngineName
+from handlers.config.handler_section import CHECKPOINT, DType, EngineName, HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongConfig
 from handlers.export.manifest import ExportManifest
@@ -26,38 +27,50 @@ if TYPE_CHECKING:
     from handlers.tasks.base import BaseTask
 
 
-class BaseFormat(ABC):
-    """A storage and execution format; `handlers/formats/<save_mode>.py` has one class `Format`.
+@dataclass(frozen=True)
+class FormatCapabilities:
+    """What a format can do.
 
     Attributes:
         row_kinds: the kinds of rows that its models take.
         generates: the auto classes whose models generate text in it.
-        lossy: whether outputs differ from the checkpoint even in float32, so that every export is
-            evaluated.
+        is_lossy: whether outputs differ from the checkpoint even in float32, so that every export
+            is evaluated.
         dtypes: the supported values of `handler.dtype`, in addition to `auto`.
         quantizations: the supported values of `handler.quantization`.
         calibrated: quantizations that need calibration, which generating tasks do not support.
-        takes_compile: whether the YAML may enable `pt2.compile`.
-        takes_batch_size: whether the YAML may set `handler.batch_size`.
-        engines: the supported values of `handler.engine`, which let texts join a running batch.
-        assists: whether it generates with a draft model, for `assistant_model`.
-        takes_adapters: whether it runs LoRA adapters that are chosen for each request.
-        fixed_shape: whether a graph has a fixed shape of `batch_size` rows and `max_length` tokens.
+        engines: the supported values of `handler.engine`, which let sequences join a running batch.
+        has_fixed_shape: whether a graph has a fixed shape of `batch_size` rows and `max_length`
+            tokens.
+        supports_compile: whether the YAML may enable `pt2.compile`.
+        supports_batch_size: whether the YAML may set `handler.batch_size`.
+        supports_assistant: whether it generates with a draft model, for `assistant_model`.
+        supports_adapters: whether it runs LoRA adapters that are chosen for each request.
+    """
+
+    row_kinds: tuple[RowKind, ...] = ("tokens", "arrays")
+    generates: tuple[str, ...] = ()
+    is_lossy: bool = False
+    dtypes: tuple[DType, ...] = ("float32", "bfloat16", "float16")
+    quantizations: tuple[str, ...] = ()
+    calibrated: tuple[str, ...] = ()
+    engines: tuple[EngineName, ...] = ()
+    has_fixed_shape: bool = False
+    supports_compile: bool = False
+    supports_batch_size: bool = False
+    supports_assistant: bool = False
+    supports_adapters: bool = False
+
+
+class BaseFormat(ABC):
+    """A storage and execution format; `handlers/formats/<save_mode>.py` has one class `Format`.
+
+    Attributes:
+        capabilities: what it can do.
         packages: the install command of each required package other than torch and transformers.
     """
 
-    row_kinds: ClassVar[tuple[RowKind, ...]] = ("tokens", "arrays")
-    generates: ClassVar[tuple[str, ...]] = ()
-    lossy: ClassVar[bool] = False
-    dtypes: ClassVar[tuple[DType, ...]] = ("float32", "bfloat16", "float16")
-    quantizations: ClassVar[tuple[str, ...]] = ()
-    calibrated: ClassVar[tuple[str, ...]] = ()
-    takes_compile: ClassVar[bool] = False
-    takes_batch_size: ClassVar[bool] = False
-    engines: ClassVar[tuple[EngineName, ...]] = ()
-    assists: ClassVar[bool] = False
-    takes_adapters: ClassVar[bool] = False
-    fixed_shape: ClassVar[bool] = False
+    capabilities: ClassVar[FormatCapabilities] = FormatCapabilities()
     packages: ClassVar[Mapping[str, str]] = {}
 
     @property
@@ -76,8 +89,9 @@ class BaseFormat(ABC):
         Raises:
             WrongConfig: a key or the task is not supported.
         """
+        given = _Checked(self.name, self.capabilities, config, task)
         for check in CHECKS:
-            if problem := check(self, config, task):
+            if problem := check(given):
                 raise WrongConfig(config.source, *problem)
 
     @abstractmethod
@@ -132,9 +146,15 @@ class BaseFormat(ABC):
             return None
         return spec.of_checkpoint(self.served_dtype(spec))
 
+    def is_lossy(self, config: ModelConfig) -> bool:
+        """Return whether outputs of an export differ from those of the checkpoint in float32."""
+        handler = config.handler
+        is_reduced = self.computes_in(handler.dtype) != "float32"
+        return self.capabilities.is_lossy or is_reduced or handler.quantization is not None
+
     def computes_in(self, dtype: str) -> str:
         """Return the dtype that a model computes in for a value of `handler.dtype`."""
-        return dtype if len(self.dtypes) > 1 else self.dtypes[0]
+        return dtype if len(self.capabilities.dtypes) > 1 else self.capabilities.dtypes[0]
 
     def served_dtype(self, spec: ModelSpec) -> str:
         """Return the dtype that a loaded model computes in on this machine."""
@@ -160,200 +180,200 @@ class BaseFormat(ABC):
 
 # What is wrong, and what to do.
 Problem = tuple[str, str]
-Check = Callable[[BaseFormat, ModelConfig, "type[BaseTask[Any, Any]]"], Problem | None]
 
 
-def _check_task(
-    model_format: BaseFormat, config: ModelConfig, task: type[BaseTask[Any, Any]]
-) -> Problem | None:
-    if not (task.description.exports.supported or model_format.name == "pretrained"):
+@dataclass(frozen=True)
+class _Checked:
+    """A YAML whose keys are compared with its format and its task."""
+
+    save_mode: str
+    supported: FormatCapabilities
+    config: ModelConfig
+    task: type[BaseTask[Any, Any]]
+
+    @property
+    def handler(self) -> HandlerSection:
+        return self.config.handler
+
+    @property
+    def generates(self) -> bool:
+        return self.task.description.generation.texts
+
+    @property
+    def continues_prompts(self) -> bool:
+        return self.generates and not self.task.description.generation.is_encoder_decoder
+
+
+Check = Callable[[_Checked], Problem | None]
+
+
+def _check_task(given: _Checked) -> Problem | None:
+    names = f"handler.mode is {given.handler.mode} and handler.save_mode is {given.save_mode}"
+    description, row_kinds = given.task.description, given.supported.row_kinds
+    if not (description.exports.supported or given.save_mode == CHECKPOINT):
+        return f"{names}, and models of this mode are not exported", "use save_mode: pretrained"
+    if description.rows.kind not in row_kinds:
         return (
-            f"handler.mode is {config.handler.mode} and handler.save_mode is {model_format.name},"
-            " and models of this mode are not exported",
-            "use save_mode: pretrained",
-        )
-    if task.description.rows.kind not in model_format.row_kinds:
-        return (
-            f"handler.mode is {config.handler.mode} and handler.save_mode is {model_format.name},"
-            f" whose graphs take {' or '.join(model_format.row_kinds)}, not"
-            f" {task.description.rows.kind}",
+            f"{names}, whose graphs take {' or '.join(row_kinds)}, not {description.rows.kind}",
             "use save_mode: pretrained or openvino",
         )
-    if not task.description.generation.texts or task.auto_class in model_format.generates:
+    if not given.generates or given.task.auto_class in given.supported.generates:
         return None
-    has_encoder = task.description.generation.is_encoder_decoder
-    remedy = "pretrained" if has_encoder else "openvino or pretrained"
-    return (
-        f"handler.mode is {config.handler.mode} and handler.save_mode is {model_format.name}, which"
-        " cannot generate its texts",
-        f"use save_mode: {remedy}",
-    )
+    remedy = "openvino or pretrained" if given.continues_prompts else "pretrained"
+    return f"{names}, which cannot generate its texts", f"use save_mode: {remedy}"
 
 
-def _check_quantization(
-    model_format: BaseFormat, config: ModelConfig, task: type[BaseTask[Any, Any]]
-) -> Problem | None:
-    quantization = config.handler.quantization
+def _check_quantization(given: _Checked) -> Problem | None:
+    quantization, supported = given.handler.quantization, given.supported
     if quantization is None:
         return None
-    if quantization not in model_format.quantizations:
+    if quantization not in supported.quantizations:
         return (
-            f"handler.quantization is {quantization} and handler.save_mode is {model_format.name}",
+            f"handler.quantization is {quantization} and handler.save_mode is {given.save_mode}",
             "use save_mode: openvino, or leave quantization out",
         )
-    if quantization in model_format.calibrated and task.description.generation.texts:
-        others = [
-            each for each in model_format.quantizations if each not in model_format.calibrated
-        ]
+    if quantization in supported.calibrated and given.generates:
+        others = [each for each in supported.quantizations if each not in supported.calibrated]
         return (
-            f"handler.mode is {config.handler.mode}, which cannot be calibrated for"
+            f"handler.mode is {given.handler.mode}, which cannot be calibrated for"
             f" quantization: {quantization}",
             f"use {' or '.join(others)}",
         )
     return None
 
 
-def _check_dtype(
-    model_format: BaseFormat, config: ModelConfig, task: type[BaseTask[Any, Any]]
-) -> Problem | None:
-    dtype = config.handler.dtype
-    if dtype in (*model_format.dtypes, "auto"):
+def _check_dtype(given: _Checked) -> Problem | None:
+    dtype, dtypes = given.handler.dtype, given.supported.dtypes
+    if dtype in (*dtypes, "auto"):
         return None
     return (
-        f"handler.dtype is {dtype} and handler.save_mode is {model_format.name}, which computes in"
-        f" {' or '.join(model_format.dtypes)}",
+        f"handler.dtype is {dtype} and handler.save_mode is {given.save_mode}, which computes in"
+        f" {' or '.join(dtypes)}",
         "use save_mode: pretrained or openvino, or leave dtype out",
     )
 
 
-def _check_shape(
-    model_format: BaseFormat, config: ModelConfig, task: type[BaseTask[Any, Any]]
-) -> Problem | None:
-    handler = config.handler
-    if model_format.fixed_shape and handler.max_length is None:
+def _check_shape(given: _Checked) -> Problem | None:
+    handler = given.handler
+    if given.supported.has_fixed_shape and handler.max_length is None:
         return (
-            f"handler has save_mode: {model_format.name} and no max_length",
+            f"handler has save_mode: {given.save_mode} and no max_length",
             "add max_length: 128, the one width that the graph is compiled for",
         )
-    if handler.batch_size is None or model_format.takes_batch_size:
+    if handler.batch_size is None or given.supported.supports_batch_size:
         return None
     return (
-        f"handler.batch_size is {handler.batch_size} and handler.save_mode is {model_format.name}, "
+        f"handler.batch_size is {handler.batch_size} and handler.save_mode is {given.save_mode}, "
         "which takes any number of rows",
         "use batchSize, TorchServe's own key, or leave it out",
     )
 
 
-def _check_compile(
-    model_format: BaseFormat, config: ModelConfig, task: type[BaseTask[Any, Any]]
-) -> Problem | None:
-    if model_format.takes_compile or not config.pt2.compile.enable:
+def _check_compile(given: _Checked) -> Problem | None:
+    if given.supported.supports_compile or not given.config.pt2.compile.enable:
         return None
     return (
-        f"pt2.compile is enabled and handler.save_mode is {model_format.name}, which torch does not"
+        f"pt2.compile is enabled and handler.save_mode is {given.save_mode}, which torch does not"
         " compile",
         "use save_mode: pretrained, or leave pt2 out",
     )
 
 
-def _check_scheduling(
-    model_format: BaseFormat, config: ModelConfig, task: type[BaseTask[Any, Any]]
-) -> Problem | None:
-    if not config.continuousBatching or task.description.generation.texts:
+def _check_scheduling(given: _Checked) -> Problem | None:
+    if not given.config.continuousBatching or given.generates:
         return None
     return (
-        f"continuousBatching is true and handler.mode is {config.handler.mode}",
+        f"continuousBatching is true and handler.mode is {given.handler.mode}",
         "use a mode that generates texts, or leave continuousBatching out",
     )
 
 
-def _check_engine(
-    model_format: BaseFormat, config: ModelConfig, task: type[BaseTask[Any, Any]]
-) -> Problem | None:
-    engine = config.handler.engine
+def _check_engine(given: _Checked) -> Problem | None:
+    engine = given.handler.engine
     if engine is None:
         return None
-    if engine not in model_format.engines or not _continues_prompts(task):
+    if engine not in given.supported.engines or not given.continues_prompts:
         return (
-            f"handler.engine is {engine}, handler.mode is {config.handler.mode} and"
-            f" handler.save_mode is {model_format.name}",
+            f"handler.engine is {engine}, handler.mode is {given.handler.mode} and"
+            f" handler.save_mode is {given.save_mode}",
             "use mode: text_generation with save_mode: pretrained, or leave engine out",
         )
-    if not config.continuousBatching:
+    if not given.config.continuousBatching:
         return (
             f"handler.engine is {engine} and continuousBatching is not true",
             "add continuousBatching: true, or leave engine out",
         )
-    chosen = [name for name, value in _not_of_engines(config).items() if value]
-    if chosen:
-        return (
-            f"handler.engine is {engine}, which does not use {chosen[0]}",
-            f"leave {chosen[0]} out, or engine",
-        )
-    return None
-
-
-def _check_assistant(
-    model_format: BaseFormat, config: ModelConfig, task: type[BaseTask[Any, Any]]
-) -> Problem | None:
-    handler = config.handler
-    if handler.assistant_model is None:
-        return None
-    obstacles = {
-        f"handler.mode is {handler.mode}": not _continues_prompts(task),
-        f"handler.save_mode is {model_format.name}": not model_format.assists,
-        "continuousBatching is true": config.continuousBatching,
-        "torchrun is set": config.torchrun is not None,
-        "device_map or model_parallel is set": handler.uses_device_map,
-    }
-    obstacle = next((name for name, applies in obstacles.items() if applies), None)
-    if obstacle is None:
+    unused = next((name for name, value in _keys_of_torch(given).items() if value), None)
+    if unused is None:
         return None
     return (
-        f"handler.assistant_model is set and {obstacle}, where no draft model can help",
-        "use mode: text_generation with save_mode: pretrained, without continuousBatching,"
-        " torchrun, model_parallel and device_map, or leave assistant_model out",
+        f"handler.engine is {engine}, which does not use {unused}",
+        f"leave {unused} out, or engine",
     )
 
 
-def _check_adapter(
-    model_format: BaseFormat, config: ModelConfig, task: type[BaseTask[Any, Any]]
-) -> Problem | None:
-    if not config.handler.adapters:
-        return None
-    obstacles = {
-        f"handler.mode is {config.handler.mode}": not _continues_prompts(task),
-        f"handler.save_mode is {model_format.name}": not model_format.takes_adapters,
-        "pt2.compile is enabled": config.pt2.compile.enable,
-        "continuousBatching is true": config.continuousBatching,
-        "torchrun is set": config.torchrun is not None,
-    }
-    obstacle = next((name for name, applies in obstacles.items() if applies), None)
-    if obstacle is None:
-        return None
-    return (
-        f"handler.adapters is set and {obstacle}, where a request cannot choose an adapter",
-        "use mode: text_generation with save_mode: pretrained alone, or merge one adapter into"
-        " the checkpoint and leave adapters out",
-    )
-
-
-def _continues_prompts(task: type[BaseTask[Any, Any]]) -> bool:
-    return task.description.generation.texts and not task.description.generation.is_encoder_decoder
-
-
-def _not_of_engines(config: ModelConfig) -> dict[str, Any]:
-    """Return the values of the keys that concern the model that torch runs."""
-    handler = config.handler
+def _keys_of_torch(given: _Checked) -> dict[str, Any]:
+    """Return the values of the keys that only a model that torch runs uses."""
+    handler = given.handler
     return {
-        "torchrun": config.torchrun,
-        "pt2.compile": config.pt2.compile.enable,
+        "torchrun": given.config.torchrun,
+        "pt2.compile": given.config.pt2.compile.enable,
         "handler.adapters": handler.adapters,
         "handler.device_map": handler.device_map,
         "handler.model_parallel": handler.model_parallel,
         "handler.allow_pickle": handler.allow_pickle,
         "handler.allow_random_head": handler.allow_random_head,
     }
+
+
+def _check_assistant(given: _Checked) -> Problem | None:
+    if given.handler.assistant_model is None:
+        return None
+    obstacle = _obstacle(
+        given,
+        given.supported.supports_assistant,
+        {"device_map or model_parallel is set": given.handler.uses_device_map},
+    )
+    return (
+        None
+        if obstacle is None
+        else (
+            f"handler.assistant_model is set and {obstacle}, where no draft model can help",
+            "use mode: text_generation with save_mode: pretrained, without continuousBatching,"
+            " torchrun, model_parallel and device_map, or leave assistant_model out",
+        )
+    )
+
+
+def _check_adapter(given: _Checked) -> Problem | None:
+    if not given.handler.adapters:
+        return None
+    obstacle = _obstacle(
+        given,
+        given.supported.supports_adapters,
+        {"pt2.compile is enabled": given.config.pt2.compile.enable},
+    )
+    return (
+        None
+        if obstacle is None
+        else (
+            f"handler.adapters is set and {obstacle}, where a request cannot choose an adapter",
+            "use mode: text_generation with save_mode: pretrained alone, or merge one adapter into"
+            " the checkpoint and leave adapters out",
+        )
+    )
+
+
+def _obstacle(given: _Checked, is_supported: bool, others: Mapping[str, bool]) -> str | None:
+    """Return why `generate` of transformers does not run prompts; None where it does."""
+    obstacles = {
+        f"handler.mode is {given.handler.mode}": not given.continues_prompts,
+        f"handler.save_mode is {given.save_mode}": not is_supported,
+        **others,
+        "continuousBatching is true": given.config.continuousBatching,
+        "torchrun is set": given.config.torchrun is not None,
+    }
+    return next((name for name, applies in obstacles.items() if applies), None)
 
 
 CHECKS: tuple[Check, ...] = (

@@ -31,6 +31,7 @@ from handlers.export.fidelity import check_fidelity
 from handlers.export.manifest import FILE as MANIFEST
 from handlers.export.manifest import ExportManifest, Shape, Signature
 from handlers.formats import torchscript
+from handlers.formats.base import FormatCapabilities
 from handlers.formats.graph import (
     GraphModel,
     TorchGraphFormat,
@@ -56,10 +57,9 @@ class NeuronFormat(TorchGraphFormat):
         package: the AWS package that compiles and runs the graph.
     """
 
-    row_kinds = ("tokens",)
-    lossy = True
-    fixed_shape = True
-    takes_batch_size = True
+    capabilities = FormatCapabilities(
+        row_kinds=("tokens",), is_lossy=True, has_fixed_shape=True, supports_batch_size=True
+    )
     package: ClassVar[str]
     file = torchscript.Format.file
     pattern = torchscript.Format.pattern

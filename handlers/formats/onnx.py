@@ -19,7 +19,7 @@ from handlers.checkpoints.model_spec import ModelSpec
 from handlers.errors import WrongCheckpoint
 from handlers.export.fidelity import check_fidelity
 from handlers.export.manifest import Signature
-from handlers.formats.base import BaseFormat
+from handlers.formats.base import BaseFormat, FormatCapabilities
 from handlers.formats.graph import (
     build_graph,
     dynamic_shapes,
@@ -42,7 +42,7 @@ PROVIDERS = {
 class Format(BaseFormat):
     """ONNX in float32."""
 
-    dtypes = ("float32",)
+    capabilities = FormatCapabilities(dtypes=("float32",))
     packages: ClassVar[Mapping[str, str]] = {
         "onnxruntime": "pip install onnxruntime",
         "onnxscript": "pip install onnx onnxscript onnxruntime",

@@ -41,7 +41,7 @@ from handlers.export.manifest import FILE as MANIFEST
 from handlers.export.manifest import ExportManifest, Signature
 from handlers.export.quantize import AccuracyTarget, Quantized, quantize
 from handlers.formats import load_checkpoint
-from handlers.formats.base import BaseFormat
+from handlers.formats.base import BaseFormat, FormatCapabilities
 from handlers.formats.graph import (
     PaddedGraph,
     build_graph,
@@ -85,9 +85,11 @@ GEMMA = ("gemma", "gemma2", "gemma3_text")
 class Format(BaseFormat):
     """OpenVINO, on the CPU."""
 
-    generates = ("AutoModelForCausalLM",)
-    quantizations = ("int8", "int8_weights", "int4_weights")
-    calibrated = ("int8",)
+    capabilities = FormatCapabilities(
+        generates=("AutoModelForCausalLM",),
+        quantizations=("int8", "int8_weights", "int4_weights"),
+        calibrated=("int8",),
+    )
     packages: ClassVar[Mapping[str, str]] = {
         "openvino": "pip install openvino",
         "nncf": "pip install nncf",
@@ -235,7 +237,7 @@ class Format(BaseFormat):
         """Export the encoder and the decoder of Whisper."""
         from handlers.formats import openvino_whisper as whisper  # noqa: PLC0415
 
-        if spec.config.handler.quantization in self.calibrated:
+        if spec.config.handler.quantization in self.capabilities.calibrated:
             raise WrongCheckpoint(
                 "config.json",
                 "is that of Whisper, which cannot be calibrated for quantization: int8",

@@ -35,7 +35,7 @@ from handlers.config.handler_section import Compile
 from handlers.config.model_config import ModelConfig
 from handlers.errors import RequestTooLarge, WrongCheckpoint
 from handlers.formats.adapters import LoraAdapters, load_adapters
-from handlers.formats.base import BaseFormat
+from handlers.formats.base import BaseFormat, FormatCapabilities
 from handlers.formats.diffusion import load_pipeline
 from handlers.formats.packable import Packable, as_packable
 from handlers.formats.weights import read_weights
@@ -56,16 +56,14 @@ VITS_SETTINGS = ("speaking_rate", "noise_scale", "noise_scale_duration")
 class Format(BaseFormat):
     """The checkpoint itself, run by torch."""
 
-    generates = (
-        "AutoModelForCausalLM",
-        "AutoModelForImageTextToText",
-        "AutoModelForSeq2SeqLM",
+    capabilities = FormatCapabilities(
+        generates=("AutoModelForCausalLM", "AutoModelForImageTextToText", "AutoModelForSeq2SeqLM"),
+        engines=("vllm",),
+        supports_compile=True,
+        supports_batch_size=True,  # TorchServe's example sets the key in every YAML.
+        supports_assistant=True,
+        supports_adapters=True,
     )
-    assists = True
-    takes_compile = True
-    takes_batch_size = True  # TorchServe's example sets the key in every YAML.
-    engines = ("vllm",)
-    takes_adapters = True
 
     def needs_weights(self, config: ModelConfig) -> bool:
         return True

@@ -10,6 +10,7 @@ import torch
 from handlers.checkpoints.graph_inputs import GraphInputs
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.export.fidelity import check_fidelity
+from handlers.formats.base import FormatCapabilities
 from handlers.formats.graph import (
     GraphModel,
     TorchGraphFormat,
@@ -23,8 +24,8 @@ from handlers.formats.weights import read_weights
 class Format(TorchGraphFormat):
     """TorchScript; also loads graphs of TorchServe's example."""
 
-    takes_compile = True  # TorchServe's example sets both keys in every YAML.
-    takes_batch_size = True
+    # TorchServe's example sets both keys in every YAML.
+    capabilities = FormatCapabilities(supports_compile=True, supports_batch_size=True)
     file = "traced_model.pt"
     pattern = "*.pt"
 

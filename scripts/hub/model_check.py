@@ -172,7 +172,7 @@ def _formats(handler: HandlerSection) -> Iterator[tuple[str, str | None]]:
         if save_mode == AUTO:
             continue
         keys: dict[str, object] = {"mode": handler.mode, "save_mode": save_mode}
-        if formats.get(save_mode).fixed_shape:
+        if formats.get(save_mode).capabilities.has_fixed_shape:
             keys["max_length"] = WIDTH
         try:
             check_config(ModelConfig.parse({"handler": keys}))

@@ -225,6 +225,9 @@ class Quantizing:
     lossy: bool = True
     specs: list[ModelSpec] = field(default_factory=list)
 
+    def is_lossy(self, config: ModelConfig) -> bool:
+        return True
+
     def computes_in(self, dtype: str) -> str:
         return dtype
 

@@ -67,7 +67,7 @@ def exported(packed: Callable[..., Path], tmp_path_factory: Any) -> Callable[...
 def test_answers_do_not_depend_on_the_format(
     exported: Any, served: Any, save_mode: str, mode: str, family: str
 ) -> None:
-    if tasks.get(mode).description.rows.kind not in formats.get(save_mode).row_kinds:
+    if tasks.get(mode).description.rows.kind not in formats.get(save_mode).capabilities.row_kinds:
         with refused(ConfigError, save_mode):
             exported(save_mode, mode, family)
         return
@@ -90,7 +90,7 @@ def test_an_encoder_takes_packed_rows_unless_its_shape_is_fixed(
 def test_a_format_generates_or_its_export_is_refused(
     exported: Any, served: Any, save_mode: str
 ) -> None:
-    if formats.get(save_mode).generates:
+    if formats.get(save_mode).capabilities.generates:
         model = Served(exported(save_mode, GENERATED), GENERATED, **keys_of(save_mode))
         assert model.ask("Ada") == served(GENERATED).ask("Ada")
         return
@@ -135,7 +135,7 @@ def test_archives_give_the_same_answers_in_a_bare_interpreter(
         for save_mode in names
         for mode in wanted
         if not (task := tasks.get(mode)).description.generation.texts
-        or task.auto_class in formats.get(save_mode).generates
+        or task.auto_class in formats.get(save_mode).capabilities.generates
     ]
     archives = [(str(exported(*each)), requests_of(each[1])) for each in able]
     done = subprocess.run(
