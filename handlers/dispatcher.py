@@ -44,9 +44,6 @@ class Dispatcher:
     """Answers the HTTP requests to one model.
 
     Args:
-        engine: the model.
-        name: the name under which it is served.
-        version: the archive's version.
         limits: those of bodies; by default those of the server that started this process.
     """
 
@@ -87,8 +84,6 @@ class Dispatcher:
 
         Args:
             http_requests: the requests; those that are not made by :meth:`http_request` are copied.
-            meter: counts and measures.
-            deadline: the time limit of the predictions.
             send_ready: takes the responses by number that are ready before explanations begin.
         """
         responses: dict[int, HttpResponse] = {}

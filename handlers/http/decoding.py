@@ -66,8 +66,6 @@ def decode_text(value: Any, name: str = "The body", content_type: str = "") -> A
     """Return the text of bytes; other values as they are.
 
     Args:
-        value: the value in the request.
-        name: its name in an error.
         content_type: its type in lower case, which may declare a character set.
 
     Raises:
@@ -135,9 +133,6 @@ def check_json_size(text: str, name: str, max_values: int, counted: int = 0) -> 
     Numbers are not counted: they take little more memory than their digits.
 
     Args:
-        text: the JSON.
-        name: its name in an error.
-        max_values: the maximum number of texts, lists and objects.
         counted: how many there are before it.
 
     Returns:
@@ -195,9 +190,7 @@ def decompress(body: Bytes, coding: str, max_bytes: int = TORCHSERVE_BYTES) -> B
     """Return a body without its compression.
 
     Args:
-        body: the bytes of the request.
         coding: the Content-Encoding header in lower case; empty where it is missing.
-        max_bytes: the maximum number of bytes without compression.
 
     Raises:
         BadRequest: another coding, or bytes that are not in it.

@@ -42,7 +42,6 @@ class BodyLimits:
         """Return the limits that a config.properties sets.
 
         Args:
-            text: the text of the file.
             environment: the variables that take precedence over it, where it enables that.
         """
         settings = dict(re.findall(r"^[ \t]*(\w+)[ \t]*[=:][ \t]*(\S*)", text, re.MULTILINE))

@@ -61,9 +61,6 @@ def streaming_started(requests: Sequence[Request]) -> bool:
 class HttpTextStream(TextStream, ABC):
     """Sends new text as parts of a response, where the HTTP request can be answered in parts.
 
-    Args:
-        http_request: the request.
-
     Attributes:
         stream: the format of the response.
     """
@@ -100,7 +97,6 @@ class HttpStepStream(StepStream):
     """Sends the steps of images as server-sent events, where a response in parts is possible.
 
     Args:
-        http_request: the request.
         part: returns the event of a step, from its number and the number of steps.
     """
 

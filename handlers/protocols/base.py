@@ -47,22 +47,13 @@ class Key:
 
 @dataclass(frozen=True)
 class KeyTable:
-    """The keys of one route, by name.
-
-    Attributes:
-        keys: every key, and what the route does with it.
-    """
+    """The keys of one route, by name."""
 
     keys: Mapping[str, Key] = field(default_factory=dict)
 
     @classmethod
     def of(cls, body: type[Any], *others: Mapping[str, Key]) -> Self:
-        """Return the table of a body, whose fields are honoured unless another key says otherwise.
-
-        Args:
-            body: the type of the body, a model of pydantic or a `TypedDict`.
-            others: further keys.
-        """
+        """Return the keys of a body: its fields are honoured, unless `others` say otherwise."""
         is_model = issubclass(body, BaseModel)
         keys = honoured(*(body.model_fields if is_model else body.__annotations__))
         for each in others:
@@ -355,13 +346,7 @@ class BaseProtocol(ABC):
     def requests(
         self, inputs: Any, parameters: Mapping[str, Any], name: str = "inputs"
     ) -> list[Request]:
-        """Return a request for each item of a list, or one request for other inputs.
-
-        Args:
-            inputs: the inputs in the body.
-            parameters: the parameters of every request.
-            name: the key of the inputs in the body, for errors.
-        """
+        """Return a request for each item of a list, or one request for other inputs."""
         if not isinstance(inputs, list) or not self.is_list(inputs):
             return [Request(inputs, parameters)]
         self.check_count(len(inputs), name)
@@ -395,11 +380,6 @@ def check_not_explained(http_request: HttpRequest) -> None:
 
 def texts_or_ids(value: Any, name: str, max_rows: int) -> list[Any]:
     """Return the texts of a body: one or several, or the token ids of one or of several.
-
-    Args:
-        value: a text, a list of texts, the token ids of a text, or a list of such lists.
-        name: its key in the body, for errors.
-        max_rows: the maximum number of texts.
 
     Raises:
         BadRequest: the list is empty.
@@ -437,7 +417,6 @@ def with_names(error: RequestError, names: Mapping[str, str]) -> RequestError:
     """Return an error of the engine with the names that the keys have in a protocol.
 
     Args:
-        error: the error.
         names: the protocol's names by those of the tasks. What is quoted stays as it is.
     """
     if not isinstance(error, ITEM_ERRORS):

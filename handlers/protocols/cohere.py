@@ -100,11 +100,7 @@ class EmbedBody(Body):
     output_dimension: PositiveInt | None = None
 
     def parameters(self, prompts: Sequence[str]) -> dict[str, Any]:
-        """Return the parameters of the embedding task, but for those of the numbers.
-
-        Args:
-            prompts: the names of the checkpoint's prompts.
-        """
+        """Return the parameters of the embedding task, but for those of the numbers."""
         named = PROMPTS.get(self.input_type or "", ())
         prompt = next((name for name in named if name in prompts), None)
         dimensions = self.output_dimension
@@ -135,9 +131,6 @@ class RerankBody(Body):
 
     def parameters(self, known: Collection[str]) -> dict[str, Any]:
         """Return the parameters of the ranking task.
-
-        Args:
-            known: the names of its parameters.
 
         Raises:
             Unprocessable: the task has none for what the body asks for.

@@ -119,8 +119,6 @@ class TokenEventStream(HttpTextStream):
     """Sends the text of one request as text-generation-inference's events.
 
     Args:
-        http_request: the request.
-        text_key: the key of the text in a result.
         has_details: whether the last event has the details of the result.
     """
 

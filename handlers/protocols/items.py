@@ -41,10 +41,8 @@ def read_item(
     """Return the inputs of an item and its parameters.
 
     Args:
-        item: the item, one request in any of the forms above.
         columns: the model's `input_columns`, the names that the columns of a row may have.
         item_name: what the format calls an item, for errors.
-        explains: whether the request is for an explanation.
 
     Raises:
         BadRequest: it is an object of another form.

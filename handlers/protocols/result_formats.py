@@ -23,23 +23,13 @@ ANYTHING = "*/*"
 
 
 def preferred_type(http_request: HttpRequest, default: str) -> str:
-    """Return the content type of the response that the Accept header prefers.
-
-    Args:
-        http_request: the request.
-        default: the type where the header prefers no known one.
-    """
+    """Return the content type of the response that the Accept header prefers."""
     found = preferred(http_request.header("accept"), (*LINES_TYPES, CSV, JSON, ANYTHING))
     return default if found in ("", ANYTHING) else found
 
 
 def preferred_file(http_request: HttpRequest, content_types: Sequence[str]) -> str:
-    """Return the type of a file that the Accept header prefers to JSON; empty if it does not.
-
-    Args:
-        http_request: the request.
-        content_types: the types that the result can have, the usual one first.
-    """
+    """Return the type of a file that the Accept header prefers to JSON; empty if it does not."""
     family = f"{content_types[0].partition('/')[0]}/*"
     known = (*content_types, family, *LINES_TYPES, CSV, JSON, ANYTHING)
     found = preferred(http_request.header("accept"), known)
@@ -54,8 +44,6 @@ def format_results(
     """Return results as a line or a row for each, or as a list.
 
     Args:
-        results: the results, ready for JSON.
-        content_type: JSON Lines, CSV or JSON.
         columns: the keys of a result that are columns in CSV; none for one column of JSON.
     """
     if content_type == CSV:

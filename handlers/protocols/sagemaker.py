@@ -216,7 +216,6 @@ def read_csv(text: str, max_row: int) -> Iterator[list[str] | BadRequest]:
     """Return the rows of a table without empty lines; a row with wrong quotes is its error.
 
     Args:
-        text: the table.
         max_row: the maximum number of characters of a row, quotes included.
 
     Raises:

@@ -239,9 +239,6 @@ def read_object(
     """Return the content of a body, or of what `owner` names, which is an object with these keys.
 
     Args:
-        content: the content.
-        required: the keys that it must have.
-        known: all keys that it may have.
         owner: its name in an error.
 
     Raises:

@@ -64,9 +64,6 @@ class ContinuousResponses:
     """Starts requests, and passes on what is ready of their responses.
 
     Args:
-        dispatcher: answers a request.
-        engine: the model.
-        reporter: reports the metrics of each request.
         freed_memory: is returned to the system after a request that was refused.
         watchdog: ends the worker where a prediction hangs. An explanation may wait for others.
         tracer: makes spans of requests; None where traces are off.
@@ -92,12 +89,7 @@ class ContinuousResponses:
         self._has_ended_one = False
 
     def handle(self, rows: Any, context: Any) -> list[bytes]:
-        """Start the new requests, and return what is ready of all of them.
-
-        Args:
-            rows: the rows of the requests; those with a part of their response sent are empty.
-            context: TorchServe's context.
-        """
+        """Start the new requests, and return what is ready of all of them."""
         ids: dict[int, str] = dict(context.request_ids)
         headers = headers_of(context)
         self._forget_all_but(set(ids.values()))
@@ -247,9 +239,6 @@ def _set_part(context: Any, index: int, response: HttpResponse, *, ends: bool | 
     """Set the head of a part in the context, and return its body.
 
     Args:
-        context: TorchServe's context.
-        index: the number of the request in this call.
-        response: the part.
         ends: whether it is the last one; None for a whole response.
     """
     set_response(context, index, response)

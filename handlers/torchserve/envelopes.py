@@ -33,7 +33,6 @@ class Envelope:
 
     Attributes:
         items: the items from the bodies; with kserve the value of `instances`, whatever it is.
-        headers: those of each request.
         tensors: whether the items are tensors, whose results must be texts.
     """
 

@@ -124,7 +124,6 @@ class RequestThreads(Generic[Part]):
         """Answer a request.
 
         Args:
-            number: its id.
             answer: returns the last part of the response; it may send others before, and ends soon
                 after its deadline has passed.
         """

@@ -57,15 +57,6 @@ BODY = attrgetter("body")
 class Worker:
     """The model of an archive in a worker of TorchServe.
 
-    Args:
-        context: TorchServe's context.
-        config: the YAML of the archive.
-
-    Attributes:
-        engine: the model.
-        threads: the share of the cores of this worker.
-        dispatcher: answers HTTP requests.
-
     Raises:
         ConfigError: the YAML, the checkpoint or the archive is invalid.
     """
@@ -91,10 +82,6 @@ class Worker:
 
     def handle(self, rows: Any, context: Any) -> list[Any]:
         """Answer a batch; status and content type are set for each row.
-
-        Args:
-            rows: the rows of the batch.
-            context: TorchServe's context.
 
         Returns:
             The response body of each row.

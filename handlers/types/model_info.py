@@ -85,10 +85,8 @@ class GenerationInfo:
     """How the texts of a model are generated.
 
     Attributes:
-        engine: what generates them.
         by_generate: the parameters with which the checkpoint's weights and transformers' `generate`
             generate a text instead.
-        refused: the parameters that are refused.
     """
 
     engine: str = "transformers"
@@ -132,7 +130,6 @@ class LegacyResponse:
 
     Attributes:
         parameters: the task's parameters that give all that the old response needs.
-        convert: returns the old response, from the task's result.
     """
 
     parameters: Mapping[str, Any]
@@ -289,22 +286,11 @@ class ModelInfo:
     """A served model: the public part is for clients, the other for wire formats.
 
     Attributes:
-        name: the name under which TorchServe serves it.
-        version: the archive's version.
-        mode: its task.
-        save_mode: its format.
         dtype: the type of its numbers on this machine.
         labels: names of its classes, by class number; empty where it has none.
-        limits: the limits of one request.
-        inputs: JSON schema of the inputs of one request.
-        results: JSON schema of the result of one request.
         parameters: JSON schemas of the parameters by name, with this model's defaults.
         explanation: JSON schemas of the additional parameters of `/explanations`; empty where the
             model is not explained.
-        task: what its task can do.
-        adapters: names of the LoRA adapters that a request can choose.
-        settings: the YAML's `handler:` section.
-        architecture: the checkpoint's model class.
         prompts: names of the checkpoint's prompts, one of which a request can put before its text.
         legacy_explanation_keys: the keys of that example's explanations.
         agreement: how often it agrees with its checkpoint in float32, measured when it was packed;

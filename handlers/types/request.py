@@ -40,8 +40,6 @@ class GeneratedToken:
     """A token that was generated, or one that was likely in its place.
 
     Attributes:
-        id: the token.
-        text: what it adds to the text.
         logprob: the natural logarithm of the probability that the model gives it.
         special: whether it is a special token.
         partial: its bytes, where they are a part of a character.
@@ -73,7 +71,6 @@ class TextStream:
 
     Attributes:
         sends_sequences: whether it sends several texts of a prompt, each by itself.
-        emitted: the text that was sent.
         emitted_tokens: how many tokens were sent with it.
     """
 
@@ -101,7 +98,6 @@ class TextStream:
         """Send the part of a text that was not sent; nothing if it begins differently.
 
         Args:
-            text: the whole text.
             tokens: the tokens of the part that was not sent; none where they are not recorded.
         """
         if new := self.not_emitted(text):
@@ -110,11 +106,7 @@ class TextStream:
             self._send(new, tokens)
 
     def end(self, result: Mapping[str, Any]) -> None:
-        """Send the end of a text that is complete; by default it is left for the response.
-
-        Args:
-            result: the result of the task for the text.
-        """
+        """Send the end of a text that is complete; by default it is left for the response."""
 
 
 class StepStream:
@@ -195,7 +187,6 @@ class Request:
     """One request to the engine.
 
     Attributes:
-        inputs: the inputs, in a form that the task reads.
         parameters: the task's parameters by name.
         is_batch_item: whether it is an item of a list, for which transformers' pipelines return
             some results in another shape than for the same inputs without a list.
@@ -242,8 +233,6 @@ class TokenizedText:
     """A text and its tokens.
 
     Attributes:
-        text: the text; of a chat, the prompt of its template.
-        ids: the ids of the tokens.
         offsets: begin and end of each token among the characters of the text, of shape
             (tokens, 2); both are 0 for a token that the tokenizer adds. None where the tokenizer
             does not know them.

@@ -17,10 +17,7 @@ def check_text(
     """Return a text that a tokenizer can take.
 
     Args:
-        value: the value in the request.
         name: its name in an error, for example `inputs`.
-        max_characters: the maximum number of characters.
-        too_long: the error of a text with more.
 
     Raises:
         BadRequest: not a string, empty, or with half a surrogate pair.
@@ -48,11 +45,6 @@ def check_text(
 def check_setting(value: Any, name: str, max_characters: int) -> str:
     """Return a text that is no part of what the model reads at length, such as a name or a schema.
 
-    Args:
-        value: the value in the request.
-        name: its name in an error.
-        max_characters: the maximum number of characters.
-
     Raises:
         BadRequest: not a string, empty, or with half a surrogate pair.
         RequestTooLarge: more characters than allowed.
@@ -62,11 +54,6 @@ def check_setting(value: Any, name: str, max_characters: int) -> str:
 
 def check_list(value: Any, name: str, max_rows: int) -> list[Any]:
     """Return a list of texts of one request, each of which is a row and not yet checked.
-
-    Args:
-        value: the value in the request.
-        name: its name in an error.
-        max_rows: the maximum number of texts.
 
     Raises:
         BadRequest: not a list, or empty.
@@ -86,11 +73,6 @@ def check_list(value: Any, name: str, max_rows: int) -> list[Any]:
 
 def parse_json(value: Any, name: str, max_characters: int) -> Any:
     """Return the value of a JSON text, as tensors and forms have lists; others as they are.
-
-    Args:
-        value: the value in the request.
-        name: its name in an error.
-        max_characters: the maximum number of characters of the text.
 
     Raises:
         BadRequest: the text is not JSON.

@@ -165,8 +165,6 @@ class Tensor:
     """A tensor in the order of its rows.
 
     Attributes:
-        name: its name in the request.
-        datatype: one of the protocol's.
         elements: its elements; those of BYTES are texts, or bytes that are not decoded yet.
         content_type: the format of its texts: JSON, base64, or plain text.
     """
@@ -188,7 +186,6 @@ class Tensor:
         """Return one element: a number, a text, or the value of a text in JSON.
 
         Args:
-            number: its number.
             reads_media: whether it may be the bytes of a file.
 
         Raises:
@@ -211,7 +208,6 @@ def read_tensors(
     """Return a body's tensors by name.
 
     Args:
-        body: the JSON.
         data: the bytes after it.
         max_rows: the maximum number of elements of a tensor that has one for each row.
         in_base64: whether BYTES are in base64, as TorchServe passes those of gRPC.

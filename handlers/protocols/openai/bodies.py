@@ -141,7 +141,6 @@ def _with_keys_of(kind: type[BodyT], *, chat_only: bool) -> type[BodyT]:
     """Return a body with the keys of the parameters that have the same values in it.
 
     Args:
-        kind: the body.
         chat_only: whether these are the keys of chats alone, or of both endpoints.
     """
     fields: dict[str, Any] = {

@@ -98,12 +98,7 @@ class Endpoint(ABC, Generic[BodyT]):
 
 @dataclass(frozen=True)
 class Call(Generic[BodyT]):
-    """What an endpoint needs to write a response.
-
-    Attributes:
-        endpoint: the endpoint.
-        body: the checked body.
-    """
+    """What an endpoint needs to write a response."""
 
     endpoint: Endpoint[BodyT]
     body: BodyT

@@ -31,8 +31,6 @@ class ContextLengthExceeded(BadRequest):
     """A text, or it and the new one that it asks for, has more tokens than the model takes.
 
     Args:
-        error: the error of the model.
-        limits: the limits of the model.
         param: the key of the text in the body; None where it is not known.
     """
 
@@ -45,12 +43,7 @@ class ContextLengthExceeded(BadRequest):
 
 
 def names_of(path: str, inputs_key: str) -> dict[str, str]:
-    """Return the names in the bodies of an endpoint of what tasks name otherwise.
-
-    Args:
-        path: the path of the endpoint.
-        inputs_key: the key of the inputs in its bodies.
-    """
+    """Return the names in the bodies of an endpoint of what tasks name otherwise."""
     most = "max_output_tokens" if inputs_key == "input" else "max_tokens"
     tokens = "logprobs" if path == "completions" else "top_logprobs"
     settings = {"max_new_tokens": most, "num_return_sequences": "n", "top_n_tokens": tokens}
@@ -61,8 +54,6 @@ def as_of_openai(error: RequestError, limits: Limits, param: str | None = None) 
     """Return the error of a model as the one that OpenAI has for it.
 
     Args:
-        error: the error.
-        limits: the limits of the model.
         param: the key of the inputs in the body; None where it is not known.
     """
     if isinstance(error, TextTooLong):

@@ -87,7 +87,6 @@ def completion_logprobs(tokens: Sequence[Scored], offset: int) -> TextLogprobs:
     """Return `logprobs` of a choice of `completions`.
 
     Args:
-        tokens: the tokens.
         offset: where their text begins in the text of the choice, in characters.
     """
     texts = [token["text"] for token, _ in tokens]
@@ -153,8 +152,6 @@ class TextPart(NamedTuple):
     """New text of a choice, or its end.
 
     Attributes:
-        number: the number of the choice.
-        text: the new text.
         tokens: its tokens, where they are recorded.
         offset: where it begins in the text of the choice, in characters.
         first: whether it is the first part of the choice.
@@ -173,9 +170,6 @@ class ChoiceStream(HttpTextStream):
     """Sends the texts of the choices of one prompt as chunks.
 
     Args:
-        http_request: the request.
-        endpoint: the endpoint, which writes the chunks.
-        call: the call that they answer.
         index: the number of its choice, the first one.
         prefix: text before the generated one.
         others: the streams of the other choices.

@@ -84,9 +84,6 @@ class ResponseBody(Body):
     def messages(self, *, reads_images: bool) -> list[dict[str, Any]]:
         """Return the messages of the chat: the instructions, and the input.
 
-        Args:
-            reads_images: whether the model reads images in chats.
-
         Raises:
             Unprocessable: the input has something else than messages of texts.
         """
@@ -104,12 +101,7 @@ class ResponseBody(Body):
 
 
 class ResponseStream(HttpTextStream):
-    """Sends the text of a response as events, with their names and numbers.
-
-    Args:
-        http_request: the request.
-        template: the response and its message before the first token.
-    """
+    """Sends the text of a response as events, with their names and numbers."""
 
     def __init__(self, http_request: HttpRequest, template: ResponseTemplate) -> None:
         super().__init__(http_request)
@@ -171,8 +163,6 @@ class ResponseTemplate(Call[ResponseBody]):
     """What all forms of one response have.
 
     Attributes:
-        response_id: the id of the response.
-        message_id: the id of its message.
         created_at: seconds since 1970.
     """
 
