@@ -21,13 +21,13 @@ from handlers.protocols.base import BaseProtocol, ParsedRequest, result_or_error
 from handlers.telemetry.metrics import Meter
 from handlers.types.request import Operation, Request
 
-# Sentences quote little of a request; this holds for those of libraries and of checkpoints, too.
+# Sentences quote little of a request. Sentences of libraries and of checkpoints are cut.
 MAX_SENTENCE = 1_000
 Run = Callable[[Sequence[Request], Meter, Deadline, Sequence[int]], Sequence[Any]]
 
 
 class _Group(NamedTuple):
-    """What a batch has for one operation.
+    """The requests of a batch for one operation.
 
     Attributes:
         parsed: the number of each HTTP request, its protocol, and what the protocol parsed.
@@ -44,7 +44,7 @@ class Dispatcher:
     """Answers the HTTP requests to one model.
 
     Args:
-        limits: those of bodies; by default those of the server that started this process.
+        limits: the limits of bodies; by default the limits of the server that started this process.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class Dispatcher:
         Raises:
             RequestError: the response is an error.
         """
-        if parsed.asks_health and (failure := self._engine.failure):
+        if parsed.checks_health and (failure := self._engine.failure):
             raise failure
         for outcome in outcomes:
             if isinstance(outcome, RequestError):

@@ -148,7 +148,7 @@ def keys_of_route(route: KeyTable) -> str:
 
 
 def _with_neutral(name: str, key: Key) -> str:
-    if key.by_presence:
+    if key.refuses_empty:
         return f"`{name}` (`{{}}`, too)"
     values = [value for value in key.neutral if value not in EMPTY]
     return f"`{name}` (but {_alternatives(values)})" if values else f"`{name}`"

@@ -84,7 +84,7 @@ def decode_text(value: Any, name: str = "The body", content_type: str = "") -> A
 
 
 def is_utf8(value: bytes | bytearray) -> bool:
-    """Return whether bytes are a text in UTF-8, which those of images and sound are not."""
+    """Return whether bytes are a text in UTF-8: the bytes of images and sound are not."""
     try:
         value.decode(UTF_8)
     except UnicodeDecodeError:
@@ -133,10 +133,10 @@ def check_json_size(text: str, name: str, max_values: int, counted: int = 0) -> 
     Numbers are not counted: they take little more memory than their digits.
 
     Args:
-        counted: how many there are before it.
+        counted: the number before the text.
 
     Returns:
-        How many there are with those of the text.
+        The number after the text.
 
     Raises:
         BadRequest: it is nested too deep.
@@ -179,7 +179,7 @@ def parse_literal(text: str) -> Any:
 
 
 def _is_simple(text: str) -> bool:
-    """Return whether a literal has little beside texts, all of them on one line."""
+    """Return whether a literal has few characters outside of texts of one line."""
     texts = list(LITERAL_TEXT.finditer(text))
     structure = len(text) - sum(found.end() - found.start() - 1 for found in texts)
     hides_code = any(found["code"] for found in texts) or re.search(r"\\[\r\n]", text)

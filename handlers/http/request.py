@@ -34,7 +34,7 @@ FORM_FIELDS = ("parameters", "target", "options")
 # Parameters in the query of /invocations and /models/<model>/invoke, which TorchServe adds to the
 # fields: the model, and the path below it. Below /predictions/<model> it needs a version before it.
 PATH_FIELD = "path"
-OF_QUERY = ("model_name", PATH_FIELD)
+QUERY_FIELDS = ("model_name", PATH_FIELD)
 PARSED_FIELDS = ("inputs", "data", *FORM_FIELDS)
 FORM = "application/x-www-form-urlencoded"
 # SageMaker's name for images is application/x-image.
@@ -50,7 +50,7 @@ class HttpRequest:
     """One row of a TorchServe batch: its fields, and its headers as the client spelled them.
 
     `send` sends a part of the response before it is complete; None where that is not possible.
-    `takes_bytes` is False where the response has to be text. `limits` are those of its body.
+    `takes_bytes` is False where the response has to be text. `limits` are the limits of the body.
     `reads_media` is whether the body or a field of a form may be a file that is no text.
     `response_headers` are further headers of its response.
     """
@@ -203,7 +203,7 @@ class HttpRequest:
     @property
     def _names(self) -> list[str]:
         """The names of the fields in the body."""
-        return [name for name in self.row if name_in_form(name) not in OF_QUERY]
+        return [name for name in self.row if name_in_form(name) not in QUERY_FIELDS]
 
     @property
     def _path_of_query(self) -> str:
@@ -215,15 +215,15 @@ class HttpRequest:
     def _fields(self) -> Iterator[tuple[str, Any]]:
         """Yield the name and the value of each field of a form."""
         counted, max_values = 0, self.limits.max_values
-        for place in self._names:
-            name, kind, value = name_in_form(place), _type_in(self.headers, place), self.row[place]
+        for key in self._names:
+            name, kind, value = name_in_form(key), _type_in(self.headers, key), self.row[key]
             if self.reads_media and _is_file(value, kind):
                 yield name, bytes(value)
                 continue
             value = decode_text(value, name)
             if not _is_json(kind):
                 value = _field(name, value, max_values)
-            elif isinstance(value, str) and not _is_parsed(self.row[place], kind):
+            elif isinstance(value, str) and not _is_parsed(self.row[key], kind):
                 counted = check_json_size(value, name, max_values, counted)
                 value = parse_json(value, name, max_values)
             yield name, value
@@ -282,7 +282,7 @@ def _parse_entry(entry: str) -> tuple[str, float]:
 
 
 def is_grpc(headers: Mapping[str, Any]) -> bool:
-    """Return whether a request came by gRPC: HTTP has headers beside the descriptions of fields."""
+    """Return whether a request came by gRPC: all its headers describe fields."""
     for value in headers.values():
         if isinstance(value, str):
             return False

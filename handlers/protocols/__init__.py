@@ -10,7 +10,7 @@ from handlers.types.model_info import ModelInfo
 def kinds() -> list[type[BaseProtocol]]:
     """Return the class of each protocol, in the order in which they are tried.
 
-    Protocols of other distributions come first: some of this kit take every body.
+    Protocols of other distributions come first: the last protocols here take every body.
     """
     return [PROTOCOLS.load(name) for name in (*sorted(PROTOCOLS.added), *PROTOCOLS.table)]
 

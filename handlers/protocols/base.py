@@ -36,13 +36,13 @@ class Key:
         treatment: whether it is honoured, changes nothing, or is refused with status 422.
         neutral: the values of a refused key that change nothing, besides null and empty ones.
         remedy: what to do in its place, for the error.
-        by_presence: whether an empty value asks for something, too.
+        refuses_empty: whether an empty value is refused, too.
     """
 
     treatment: Treatment
     neutral: Sequence[Any] = ()
     remedy: str = "leave it out"
-    by_presence: bool = False
+    refuses_empty: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def _is_neutral(value: Any, key: Key) -> bool:
     if isinstance(value, dict):
         # Clients write the settings that they do not set as null.
         value = {name: each for name, each in value.items() if each is not None}
-    if value is None or (value in EMPTY and not key.by_presence):
+    if value is None or (value in EMPTY and not key.refuses_empty):
         return True
     return any(
         value == each and isinstance(value, bool) == isinstance(each, bool) for each in key.neutral
@@ -131,7 +131,7 @@ Examples = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 # What a model without the ability does not do, for errors.
-LACKS: Mapping[Ability, str] = {
+MISSING: Mapping[Ability, str] = {
     "embed": "makes no embeddings of texts",
     "embed_all": "makes no embeddings of tokens",
     "embed_sparse": "makes no sparse embeddings",
@@ -213,7 +213,7 @@ class Route:
             ability = self.abilities[0]
             if ability == "continues_prompts" and not model.task.generation.texts:
                 ability = "generates"
-            raise Unprocessable(f"This model's mode is {model.mode}; it {LACKS[ability]}.")
+            raise Unprocessable(f"This model's mode is {model.mode}; it {MISSING[ability]}.")
 
 
 # Errors whose cause is in their item.
@@ -233,14 +233,14 @@ class ParsedRequest:
         context: whatever else the protocol read from the body and needs for the response.
         call: what the engine does for the requests; by default it predicts or explains, as the
             HTTP request says.
-        asks_health: whether the response says that the model answers, which the engine is asked.
+        checks_health: whether the response says that the model answers, which the engine is asked.
     """
 
     http_request: HttpRequest
     items: Sequence[Request | RequestError] = ()
     context: Any = None
     call: Operation | None = None
-    asks_health: bool = False
+    checks_health: bool = False
 
     @property
     def operation(self) -> Operation:
@@ -417,7 +417,7 @@ def with_names(error: RequestError, names: Mapping[str, str]) -> RequestError:
     """Return an error of the engine with the names that the keys have in a protocol.
 
     Args:
-        names: the protocol's names by those of the tasks. What is quoted stays as it is.
+        names: the protocol's names by the tasks' names. What is quoted stays as it is.
     """
     if not isinstance(error, ITEM_ERRORS):
         return error

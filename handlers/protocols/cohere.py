@@ -48,8 +48,8 @@ from handlers.types.request import Request, TokenCount
 from handlers.types.text_checks import json_type
 
 EMBED, RERANK = "embed", "rerank"
-# vLLM's word for as many tokens as the model takes.
-WHOLE = -1
+# vLLM's value of `truncate_prompt_tokens` for all tokens that the model takes.
+ALL_TOKENS = -1
 EmbeddingType = Literal["float", "base64", "int8", "uint8", "binary", "ubinary"]
 InputType = Literal["search_query", "search_document", "classification", "clustering"]
 Vector = list[float]
@@ -100,7 +100,7 @@ class EmbedBody(Body):
     output_dimension: PositiveInt | None = None
 
     def parameters(self, prompts: Sequence[str]) -> dict[str, Any]:
-        """Return the parameters of the embedding task, but for those of the numbers."""
+        """Return the parameters of the embedding task, except the types of numbers."""
         named = PROMPTS.get(self.input_type or "", ())
         prompt = next((name for name in named if name in prompts), None)
         dimensions = self.output_dimension
@@ -140,10 +140,10 @@ class RerankBody(Body):
         if self.use_activation is not None:
             given.setdefault("raw_scores", not self.use_activation)
         if self.truncate_prompt_tokens is not None:
-            if self.truncate_prompt_tokens != WHOLE or "truncate" not in known:
+            if self.truncate_prompt_tokens != ALL_TOKENS or "truncate" not in known:
                 raise Unprocessable(
                     "truncate_prompt_tokens cannot be done by this server for this model"
-                    f"; send {WHOLE}, for what the model takes, or leave it out."
+                    f"; send {ALL_TOKENS}, for what the model takes, or leave it out."
                 )
             given["truncate"] = True
         return given

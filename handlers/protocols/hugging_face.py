@@ -18,11 +18,11 @@ A stream of generated images has an event for each step, and a last one with the
 Where the Accept header prefers the type of a file, such as `image/png`, the response is that file.
 So it is for clients of the hub that read a file of audio whatever they accept.
 
-For embeddings the hub's client writes the parameters beside `inputs`, and so may others:
+For embeddings, parameters may be top-level keys, as the hub's client writes them:
 
     {"inputs": "a text", "normalize": true}
 
-For questions about images it writes the image and the question beside the image as `inputs`:
+For questions about images, the hub's client writes the image twice:
 
     {"inputs": "<base64>", "image": "<base64>", "question": "What is it?"}
 
@@ -64,11 +64,11 @@ from handlers.types.model_info import Columns, ModelInfo
 from handlers.types.request import GeneratedToken, Request, TextToken
 
 # The details that a stream has in its events.
-OF_TOKENS = {"prefill", "tokens", "top_tokens"}
+TOKEN_DETAILS = {"prefill", "tokens", "top_tokens"}
 # The parameters for which a result has details.
-DETAILED = ("details", "logprobs", "top_n_tokens")
+DETAIL_PARAMETERS = ("details", "logprobs", "top_n_tokens")
 KEYS = ["inputs", "parameters", "options", "stream", "target"]
-# The operations whose parameters may stand beside the inputs.
+# The services whose parameters may be top-level keys.
 EMBEDDINGS = ("embed", "embed_all")
 # The header in which the hub's own clients look for an error message.
 MESSAGE = "X-Error-Message"
@@ -146,7 +146,9 @@ class TokenEventStream(HttpTextStream):
         shown = shown[self.emitted_tokens :]
         *others, last = shown or [_text_only(self.not_emitted(new_text))]
         shown_details = details if self._has_details else {}
-        facts: Any = {name: fact for name, fact in shown_details.items() if name not in OF_TOKENS}
+        facts: Any = {
+            name: fact for name, fact in shown_details.items() if name not in TOKEN_DETAILS
+        }
         first_events = b"".join(map(self._event, others))
         return first_events + self._event(last, result[self._text_key], facts or None)
 
@@ -178,9 +180,9 @@ class Protocol(BaseProtocol):
 
     def __init__(self, model: ModelInfo) -> None:
         super().__init__(model)
-        # The parameters that may stand beside the inputs.
-        self._beside = model.parameters if model.task.service in EMBEDDINGS else {}
-        self._known = {*KEYS, *self._beside}
+        # The parameters that may be top-level keys.
+        self._top_level = model.parameters if model.task.service in EMBEDDINGS else {}
+        self._known = {*KEYS, *self._top_level}
 
     def recognises(self, http_request: HttpRequest) -> bool:
         content = http_request.content
@@ -193,12 +195,12 @@ class Protocol(BaseProtocol):
 
     def parse(self, http_request: HttpRequest) -> ParsedRequest:
         content = http_request.content
-        columns = self._columns_beside(content) if self.model.task.wire.reads_media else ()
+        columns = self._columns_of(content) if self.model.task.wire.reads_media else ()
         if not content.keys() <= self._known:
-            check_keys(content, [*KEYS, *self._beside, *columns], "The body")
+            check_keys(content, [*KEYS, *self._top_level, *columns], "The body")
         if "inputs" not in content:
             raise BadRequest("The body has no inputs; send them under that key.")
-        parameters = _items(content, self._beside) if self._beside else {}
+        parameters = _items(content, self._top_level) if self._top_level else {}
         if "parameters" in content:
             parameters |= read_parameters(content)
         if "target" in content:
@@ -213,7 +215,7 @@ class Protocol(BaseProtocol):
         if self.model.task.generation.images:
             progress = HttpStepStream(http_request, _step_event)
             return ParsedRequest(http_request, [replace(requests[0], progress=progress)])
-        asked = any(self._parameter(name, requests[0]) for name in DETAILED)
+        asked = any(self._parameter(name, requests[0]) for name in DETAIL_PARAMETERS)
         return ParsedRequest(
             http_request, [self.streamed(http_request, requests[0], has_details=asked)]
         )
@@ -266,13 +268,14 @@ class Protocol(BaseProtocol):
         )
 
     def response_body(self, parsed: ParsedRequest, results: Sequence[Any]) -> Any:
-        """Return the results, or that of a single text; for the hub's clients as the hub does."""
-        request, of_hub = parsed.requests[0], self.model.task.wire.hub_result
+        """Return a list, or the one result; clients of the hub get it as the hub writes it."""
+        request, hub_result = parsed.requests[0], self.model.task.wire.hub_result
         if request.is_batch_item:
             return list(results)
-        if of_hub and isinstance(request.inputs, str) and not parsed.http_request.explains:
+        if hub_result and isinstance(request.inputs, str) and not parsed.http_request.explains:
             agent = parsed.http_request.header("user-agent")
-            return of_hub.convert(results[0]) if of_hub.clients.search(agent) else results[0]
+            if hub_result.clients.search(agent):
+                return hub_result.convert(results[0])
         return results[0]
 
     def error_response(self, http_request: HttpRequest, error: RequestError) -> HttpResponse:
@@ -297,8 +300,8 @@ class Protocol(BaseProtocol):
         )
         return beams in (None, 1) and not lookup
 
-    def _columns_beside(self, content: Mapping[str, Any]) -> Columns:
-        """Return the columns of a file and a text that stand beside the inputs; usually none."""
+    def _columns_of(self, content: Mapping[str, Any]) -> Columns:
+        """Return the columns of a file and a text that are top-level keys; usually none."""
         several = (names for names in self.model.task.wire.input_columns if len(names) > 1)
         found = (names for names in several if content.keys() >= set(names))
         return max(found, key=len, default=())

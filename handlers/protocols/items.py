@@ -30,7 +30,7 @@ from handlers.types.text_checks import json_type
 INPUT_KEYS = ("inputs", "data", "prompt", "messages", "features")
 # Keys of bodies that have no key for the inputs as a whole.
 PART_KEYS = ("text", "text_pair", "question", "context", "b64")
-# Objects within parameters where callers of pipelines and hubs put those of `generate`.
+# Objects within parameters where callers of pipelines and hubs put parameters of `generate`.
 NESTED_PARAMETERS = ("generate_kwargs", "generate_parameters", "generation_parameters")
 OTHER_KEYS = ("parameters", "target", "options")
 

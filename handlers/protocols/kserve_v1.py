@@ -27,7 +27,7 @@ from handlers.types.text_checks import json_type
 # TensorFlow Serving's clients name a signature; a model here has one.
 KEYS = ["parameters", "signature_name"]
 INSTANCES, INPUTS = "instances", "inputs"
-# Elsewhere `inputs` are those of other protocols.
+# On other paths a body with `inputs` belongs to other protocols.
 ROUTE = re.compile(r"v1/models/[^:]+:(predict|explain)")
 
 

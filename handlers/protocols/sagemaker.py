@@ -38,7 +38,7 @@ EMPTY_LINES = re.compile(r"[\r\n]*")
 TABLE_LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)?")
 NEWLINE = re.compile(r"\r\n?|\n")
 
-# The default limit of a field is below that of a text, which the model's YAML sets.
+# The default limit of a field is smaller than the limit of a text in the model's YAML.
 csv.field_size_limit(2**31 - 1)
 
 
@@ -105,7 +105,7 @@ class Protocol(BaseProtocol):
             raise self._too_many_items()
         counted = 0
         for line in LINE.finditer(text):
-            # A line that is nested too deep is not built, and gets its own error.
+            # A line that is nested too deep is not built, and gets an error.
             with suppress(BadRequest):
                 counted = check_json_size(line[0], "The body", max_values, counted)
 
@@ -181,7 +181,7 @@ def _header(row: list[str] | BadRequest, columns: Sequence[Columns]) -> Columns 
 
 
 class _TableLines:
-    """The lines of a table for `csv.reader`, which reads one row from as many as it needs."""
+    """The lines of a table for `csv.reader`, which reads one row from one or more lines."""
 
     def __init__(self, text: str, max_row: int) -> None:
         self._text, self._max_row = text, max_row

@@ -58,8 +58,8 @@ COMPARED_SETTINGS = [*TEXT_SETTINGS, "prompt", "dimensions"]
 # The server's own settings, whatever the YAML of the model sets.
 UNIT_VECTORS = {"normalize": True, "precision": "float32", "encoding_format": "float"}
 ErrorType = Literal["Validation", "Overloaded", "Backend"]
-# Status and error type of this kit's statuses; all others are those of a backend that failed.
-KINDS: Mapping[int, tuple[int, ErrorType]] = {
+# TEI's status and error type of a status here; for all others the model has failed.
+STATUSES: Mapping[int, tuple[int, ErrorType]] = {
     400: (400, "Validation"),
     413: (413, "Validation"),
     422: (422, "Validation"),
@@ -67,7 +67,7 @@ KINDS: Mapping[int, tuple[int, ErrorType]] = {
 }
 BACKEND: tuple[int, ErrorType] = (424, "Backend")
 # The paths whose bodies have a list of items, and its key.
-LISTS = {
+LIST_KEYS = {
     **dict.fromkeys(("embed", "embed_all", "embed_sparse", "predict", "tokenize"), "inputs"),
     "decode": "ids",
 }
@@ -208,7 +208,7 @@ def _route(
         examples=examples,
         other_statuses={
             424: "The model failed.",
-            429: "The model is overloaded, or out of time.",
+            429: "The model is overloaded, or the time limit has passed.",
         },
     )
 
@@ -230,7 +230,7 @@ def _ranked(sample: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Protocol(InferenceServer):
-    """TEI's paths; those of the tokenizer and the limits are for models that generate no texts."""
+    """TEI's paths; `tokenize`, `info` and `health` are for models that generate no texts."""
 
     routes = (
         _route(
@@ -316,16 +316,16 @@ class Protocol(InferenceServer):
         }
 
     def write(self, parsed: ParsedRequest, outcomes: Sequence[Any]) -> HttpResponse:
-        if error := first_error(outcomes, LISTS.get(parsed.http_request.path)):
+        if error := first_error(outcomes, LIST_KEYS.get(parsed.http_request.path)):
             return self.error_response(parsed.http_request, error)
         return super().write(parsed, outcomes)
 
     def error_body(self, error: RequestError) -> EmbeddingServerError:
-        _, kind = KINDS.get(error.status, BACKEND)
+        _, kind = STATUSES.get(error.status, BACKEND)
         return {"error": str(error), "error_type": kind}
 
     def status_of(self, error: RequestError) -> int:
-        return KINDS.get(error.status, BACKEND)[0]
+        return STATUSES.get(error.status, BACKEND)[0]
 
     def _read(self, http_request: HttpRequest, *required: str) -> Mapping[str, Any]:
         """Return the body of a request for a path, with the keys that it must have."""
@@ -340,7 +340,7 @@ class Protocol(InferenceServer):
         texts = texts_or_ids(content["inputs"], "inputs", self.model.limits.max_rows)
         given = _parameters(content, EMBED_SETTINGS)
         cuts_both_ends = SIDE in self.model.parameters
-        parameters = {**defaults, **(given if cuts_both_ends else _cut_at_their_end(given))}
+        parameters = {**defaults, **(given if cuts_both_ends else _without_side(given))}
         requests = [Request(each, parameters, is_batch_item=True) for each in texts]
         return ParsedRequest(http_request, requests, write)
 
@@ -348,7 +348,7 @@ class Protocol(InferenceServer):
         content = self._read(http_request, "query", "texts")
         inputs = {name: content[name] for name in ("query", "texts")}
         self._check_texts(inputs["texts"], "texts")
-        parameters = _cut_at_their_end(_parameters(content, RERANK_SETTINGS))
+        parameters = _without_side(_parameters(content, RERANK_SETTINGS))
         if "return_text" in parameters:
             parameters["return_documents"] = parameters.pop("return_text")
         return ParsedRequest(http_request, [Request(inputs, parameters)], _first)
@@ -370,7 +370,7 @@ class Protocol(InferenceServer):
     def _parse_predict(self, http_request: HttpRequest) -> ParsedRequest:
         content = self._read(http_request, "inputs")
         self._check_truncate(content.get("truncate"))
-        _cut_at_their_end(_parameters(content, TRUNCATION))
+        _without_side(_parameters(content, TRUNCATION))
         inputs = content["inputs"]
         is_batch = isinstance(inputs, list) and isinstance(next(iter(inputs), None), list)
         items = inputs if is_batch else [inputs]
@@ -394,7 +394,7 @@ class Protocol(InferenceServer):
         self.check_count(len(texts), name)
 
     def _check_truncate(self, truncate: Any) -> None:
-        """Check that a body asks for no other truncation than that of the YAML."""
+        """Check that a body asks for the truncation of the YAML."""
         if not isinstance(truncate, bool | None):
             raise BadRequest(f"truncate must be true or false, and is {json_type(truncate)}.")
         if truncate not in (None, self.model.limits.truncation):
@@ -421,8 +421,8 @@ def _parameters(given: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any
     return {name: given[name] for name in names if given.get(name) is not None}
 
 
-def _cut_at_their_end(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters without the side that texts are cut at, which is their end.
+def _without_side(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters without the side that texts are truncated on, which is the right one.
 
     Raises:
         Unprocessable: it is another side.
@@ -455,29 +455,27 @@ def _token_ids(ids: Any) -> TokenIds:
     return TokenIds(tuple(ids))
 
 
-def _listed(_exchange: ParsedRequest, results: Sequence[Any]) -> Any:
+def _listed(_parsed: ParsedRequest, results: Sequence[Any]) -> Any:
     return list(results)
 
 
-def _first(_exchange: ParsedRequest, results: Sequence[Any]) -> Any:
+def _first(_parsed: ParsedRequest, results: Sequence[Any]) -> Any:
     return results[0]
 
 
-def _without_batch(_exchange: ParsedRequest, results: Sequence[Any]) -> Any:
+def _without_batch(_parsed: ParsedRequest, results: Sequence[Any]) -> Any:
     """Return the vectors of the tokens of each text, which a pipeline puts in a list of one."""
     return [vectors for (vectors,) in results]
 
 
-def _indices_and_values(
-    _exchange: ParsedRequest, results: Sequence[Any]
-) -> list[list[SparseValue]]:
+def _indices_and_values(_parsed: ParsedRequest, results: Sequence[Any]) -> list[list[SparseValue]]:
     return [
         [{"index": each["index"], "value": each["value"]} for each in weights]
         for weights in results
     ]
 
 
-def _cosines(_exchange: ParsedRequest, results: Sequence[Any]) -> Any:
+def _cosines(_parsed: ParsedRequest, results: Sequence[Any]) -> Any:
     """Return the products of the first of vectors of length 1 with the others."""
     source, *sentences = np.array(results, dtype=np.float64)
     return (np.array(sentences) @ source).tolist()

@@ -60,7 +60,7 @@ TOKEN_BYTES = len('{"id":1,"text":"","special":false,"start":0,"stop":0},')
 PLAIN = "text/plain; charset=utf-8"
 
 Parse = Callable[[HttpRequest], ParsedRequest]
-# The body of a response; an parsed has it as its context.
+# Returns the body of a response; it is the context of a parsed request.
 Write = Callable[[ParsedRequest, Sequence[Any]], Any]
 
 
@@ -75,7 +75,7 @@ class InputToken(TypedDict):
 
 
 class ServedInfo(TypedDict):
-    """A model and its limits; null for no limit. The last keys are those of embedding servers."""
+    """A model and its limits; null for no limit. Embedding servers have the last keys."""
 
     model_id: str
     model_dtype: str
@@ -154,7 +154,7 @@ class InferenceServer(hugging_face.Protocol):
         self._paths: Mapping[str, Parse] = {
             TOKENIZE: self._parse_tokenize,
             "info": lambda http_request: ParsedRequest(http_request, context=self._info),
-            HEALTH: lambda http_request: ParsedRequest(http_request, asks_health=True),
+            HEALTH: lambda http_request: ParsedRequest(http_request, checks_health=True),
         }
 
     @property
@@ -219,7 +219,7 @@ class InferenceServer(hugging_face.Protocol):
             )
         return [_tokens(each) if isinstance(each, TokenizedText) else each for each in results]
 
-    def _info(self, _exchange: ParsedRequest, _results: Sequence[Any]) -> ServedInfo:
+    def _info(self, _parsed: ParsedRequest, _results: Sequence[Any]) -> ServedInfo:
         limits = self.model.limits
         return {
             "model_id": self.model.name,
@@ -242,7 +242,7 @@ def read_object(
         owner: its name in an error.
 
     Raises:
-        BadRequest: it is no object, or lacks a key, or has unknown ones.
+        BadRequest: it is no object, or a key is missing or unknown.
         Unprocessable: it has one that is refused.
     """
     if not isinstance(content, dict):
@@ -322,12 +322,12 @@ GENERATE = Route(
     body=GenerateBody,
     keys=BODY,
     examples=lambda sample: {"one": dict(sample), "inputs": {"inputs": sample["inputs"]}},
-    other_statuses={429: "The model is overloaded, or out of time."},
+    other_statuses={429: "The model is overloaded, or the time limit has passed."},
 )
 
 
 class Protocol(InferenceServer):
-    """TGI's paths; those of the tokenizer and the limits are for models that generate."""
+    """TGI's paths; `tokenize`, `info` and `health` are for models that generate texts."""
 
     routes = (
         *InferenceServer.routes,
@@ -391,7 +391,7 @@ class Protocol(InferenceServer):
             given["do_sample"] = True
         return {**defaults, **given}
 
-    def _generated(self, _exchange: ParsedRequest, results: Sequence[Any]) -> GenerateResult:
+    def _generated(self, _parsed: ParsedRequest, results: Sequence[Any]) -> GenerateResult:
         """Return the one text of a result, with the keys that TGI's details have in addition."""
         others = dict(results[0][0])
         text: Any = {"generated_text": others.pop(self.model.task.wire.result_columns[0]), **others}

@@ -4,7 +4,7 @@
                  {"messages": [{"role": "user", "content": "…"}]}, by the chat template
     detokenize   {"tokens": [5, 8]} -> {"prompt": "a text"}
 
-The same path with `inputs` in the body is that of text-generation-inference.
+A body with `inputs` on the same path belongs to text-generation-inference.
 
 https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html#tokenizer-api
 """

@@ -125,7 +125,7 @@ class ContinuousResponses:
     def _answer(
         self, number: str, row: Any, headers: Headers, send: Send[HttpResponse], deadline: Deadline
     ) -> HttpResponse:
-        """Return the response to a request, in a thread of its own."""
+        """Return the response to a request, in the thread of the request."""
         start, meter = time.perf_counter(), Meter() if self._tracer is None else TracedMeter()
         part = None if is_grpc(headers) else send
         http_request = self._dispatcher.http_request(row, headers, part)

@@ -85,7 +85,7 @@ class Envelope:
 
 
 def _for_item(headers: Headers) -> dict[str, Any]:
-    """Return the headers that hold for an item; the type of JSON was that of the whole body."""
+    """Return the headers that hold for an item; the type of JSON belongs to the whole body."""
     own = {name: value for name, value in headers.items() if not isinstance(value, Mapping)}
     if not HttpRequest({}, own).type.endswith("json"):
         return own

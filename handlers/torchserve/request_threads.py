@@ -13,9 +13,9 @@ from typing import Generic, TypeVar
 from handlers.process.deadline import Deadline
 from handlers.process.threads import NoThread, start_thread
 
-# Parts that come within this time, in seconds, are those of one step.
+# Parts that come within this time, in seconds, belong to one step.
 SAME_STEP = 0.01
-# After so many seconds without a part, the streams before have ended.
+# The streams have ended when no part came for this time, in seconds.
 PAUSE = 1.0
 # The intervals of which the lower quartile is the estimate: steps that read prompts are longer.
 INTERVALS = 16
@@ -58,13 +58,13 @@ Answer = Callable[[Send[Part], Deadline], Part]
 # Parts of several requests come at nearly the same time, after a step of the model: in seconds.
 COLLECTING_SECONDS = 0.002
 # How long a thread that adds parts waits after the first one of a request, which is sent meanwhile,
-# before those of others are made.
+# before parts of other requests are made.
 YIELDING_SECONDS = 0.0005
 # How long before the next parts a call returns: TorchServe passes a new request to the handler, and
 # the handler to the model, before the model begins with its next step.
 LEAD_SECONDS = 0.008
 # How long a call waits for parts that are late, as in a step that reads prompts: this share of its
-# time, which is longer where it passes more requests, and at least so many seconds.
+# time, which is longer where it passes more requests, and at least LATE_SECONDS.
 LATE_SHARE = 0.25
 LATE_SECONDS = 0.02
 # TorchServe asks at once for more while one client waits; without any, it does not ask at all.
@@ -203,7 +203,7 @@ class RequestThreads(Generic[Part]):
             self._yield_once_a_step()
 
     def _yield_once_a_step(self) -> None:
-        """Let the first part of a request be sent; those of others in the same step follow soon."""
+        """Let the first part of a request be sent; other requests of the step follow soon."""
         now = time.monotonic()
         if now - self._yielded_at > SAME_STEP:
             self._yielded_at = now

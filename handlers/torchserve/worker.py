@@ -170,7 +170,7 @@ def _traces() -> bool:
 
 
 def _warn_of_single_requests(config: ModelConfig, batch_size: int | None) -> None:
-    """Log what a YAML lacks that `torch-model-archiver` packed as it is."""
+    """Log the keys that are missing in a YAML which `torch-model-archiver` packed."""
     mode = config.handler.mode
     defaults = serving_defaults(mode)
     if batch_size != 1 or "batchSize" in config.model_fields_set or defaults.batch_size == 1:

@@ -42,7 +42,7 @@ def quantized(vector: npt.NDArray[np.float32], precision: Precision) -> Any:
 def as_list(numbers: npt.NDArray[Any]) -> Any:
     """Return an array as lists of numbers, floats with the nine digits that tell float32 apart.
 
-    Read as float32, they are those of the array. All digits would be a half more JSON.
+    Read as float32, they are the numbers of the array. All digits would be 50% more JSON.
     """
     if numbers.dtype.kind != "f":
         return numbers.tolist()

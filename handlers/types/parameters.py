@@ -81,7 +81,7 @@ def in_lower_case(value: Any) -> Any:
 
 
 BodyT = TypeVar("BodyT", bound=BaseModel)
-# More than clients send: each unknown key and each wrong value would be an error of its own.
+# More than clients send: pydantic makes an error of each unknown key and each wrong value.
 MAX_KEYS = 100
 MAX_VALUES = 2_000
 
@@ -281,7 +281,7 @@ class ImageExplanationParameters(ExplanationParameters):
 def split_parameters(
     kind: type[ExplanationParameters], given: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the parameters of the explanation, which are of a kind, and those of the mode."""
+    """Divide parameters into the parameters of the explanation and the parameters of the mode."""
     explanation = {key: given[key] for key in given if key in kind.model_fields}
     return explanation, {key: given[key] for key in given if key not in explanation}
 

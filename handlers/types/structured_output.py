@@ -1,6 +1,6 @@
 """What a generated text is bound to: a grammar, or calls of tools.
 
-Grammars have the shape of text-generation-inference, tools that of OpenAI's API and of
+Grammars have the shape of text-generation-inference, tools the shape of OpenAI's API and of
 transformers' chat templates.
 
 https://huggingface.co/docs/text-generation-inference/basic_tutorials/using_guidance
@@ -25,9 +25,9 @@ from pydantic import (
 
 from handlers.types.parameters import PlainSchema
 
-# OpenAI accepts as many.
+# The limit of OpenAI.
 MAX_TOOLS = 128
-# Levels of objects and lists in a JSON schema: as many as a body has at most.
+# Levels of objects and lists in a JSON schema; a body has the same maximum.
 MAX_SCHEMA_DEPTH = 64
 
 

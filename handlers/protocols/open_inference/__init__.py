@@ -70,7 +70,7 @@ def describe_server(_model: ModelInfo) -> dict[str, Any]:
 
 
 def describe_model(model: ModelInfo) -> dict[str, Any]:
-    """Return the input and output tensors of a model, without those of its parameters."""
+    """Return the input and output tensors of a model; parameters are left out."""
     names = model.task.wire.input_columns[0]
     return {
         "name": model.name,
@@ -152,7 +152,7 @@ class Protocol(BaseProtocol):
         describe = find_description(http_request.path, self.model)
         if describe is not None:
             found = describe(self.model)
-            return ParsedRequest(http_request, context=found, asks_health="ready" in found)
+            return ParsedRequest(http_request, context=found, checks_health="ready" in found)
         content, data = split_body(http_request)
         body = InferenceRequest.parse(content)
         by_grpc = _by_torchserve_grpc(http_request)
@@ -252,7 +252,7 @@ def _id_of(http_request: HttpRequest) -> str:
 
 
 def _are_tensors(inputs: Any) -> bool:
-    """Return whether inputs are tensors, also where one lacks a required key."""
+    """Return whether inputs are tensors, even if a required key is missing."""
     if not isinstance(inputs, list) or not all(isinstance(each, dict) for each in inputs):
         return False
     return any({"datatype", "shape"} & each.keys() for each in inputs)
@@ -329,10 +329,10 @@ class Rows:
             names = (tensor.name for tensor in self._inputs)
             inputs: Any = dict(zip(names, values, strict=True))
         else:
-            inputs, innermost = read_item(
+            inputs, item_parameters = read_item(
                 values[0], self._columns, "element", explains=self._explains
             )
-            own |= innermost
+            own |= item_parameters
         return Request(inputs, {**self._shared, **own}, is_batch_item=True)
 
     def _check_counts(self) -> None:

@@ -165,7 +165,7 @@ class Tensor:
     """A tensor in the order of its rows.
 
     Attributes:
-        elements: its elements; those of BYTES are texts, or bytes that are not decoded yet.
+        elements: its elements; elements of BYTES are texts, or bytes that are not decoded yet.
         content_type: the format of its texts: JSON, base64, or plain text.
     """
 
@@ -210,7 +210,7 @@ def read_tensors(
     Args:
         data: the bytes after it.
         max_rows: the maximum number of elements of a tensor that has one for each row.
-        in_base64: whether BYTES are in base64, as TorchServe passes those of gRPC.
+        in_base64: whether BYTES are in base64, as TorchServe passes them from gRPC.
 
     Raises:
         BadRequest: elements are missing, too many, or of another datatype; or a name comes twice.
@@ -306,7 +306,7 @@ def check_elements(values: Sequence[Any], datatype: Datatype, name: str) -> None
 
 
 def unpack_elements(data: bytes, datatype: Datatype, name: str, count: int) -> list[Any]:
-    """Return the elements in bytes; those of BYTES are bytes themselves.
+    """Return the elements in bytes; elements of BYTES are bytes themselves.
 
     Of more elements than their number should be, one more is returned.
 

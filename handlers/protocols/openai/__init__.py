@@ -21,7 +21,7 @@ from handlers.protocols.base import BaseProtocol, ParsedRequest, Route, first_er
 from handlers.protocols.openai.audio import Speech, Transcriptions, Translations
 from handlers.protocols.openai.embeddings import Embeddings
 from handlers.protocols.openai.endpoint import Endpoint, model_entries
-from handlers.protocols.openai.errors import ModelNotFound, as_of_openai, error_body, names_of
+from handlers.protocols.openai.errors import ModelNotFound, error_body, key_names, to_openai_error
 from handlers.protocols.openai.generation import Chat, Completions
 from handlers.protocols.openai.images import Images
 from handlers.protocols.openai.responses import Responses
@@ -80,7 +80,7 @@ class Protocol(BaseProtocol):
         if path == MODELS or path.startswith(f"{MODELS}/"):
             name = path.removeprefix(MODELS).strip("/")
             self._check_model(name)
-            return ParsedRequest(http_request, asks_health=bool(name))
+            return ParsedRequest(http_request, checks_health=bool(name))
         if path not in self._endpoints:
             known = ", ".join([*self._endpoints, MODELS])
             raise NotFound(f"There is no {shorten(path)} here; there are {known}.")
@@ -98,14 +98,14 @@ class Protocol(BaseProtocol):
         return error_body(error)
 
     def error_response(self, http_request: HttpRequest, error: RequestError) -> HttpResponse:
-        return super().error_response(http_request, as_of_openai(error, self.model.limits))
+        return super().error_response(http_request, to_openai_error(error, self.model.limits))
 
     def _path(self, http_request: HttpRequest) -> str:
         """Return the path of the endpoint that a request is for."""
         return http_request.path.removeprefix("v1/")
 
     def _check_model(self, name: str) -> None:
-        """Check that a name is empty, that of the model, or that of one of its adapters.
+        """Check that a name is empty, or names the model or one of its adapters.
 
         Raises:
             ModelNotFound: it is another one.
@@ -125,8 +125,8 @@ class Protocol(BaseProtocol):
     def _failed(self, parsed: ParsedRequest, error: RequestError) -> HttpResponse:
         """Return an error; as the last event, where a part of the response was sent."""
         endpoint: Endpoint[Any] = parsed.context.endpoint
-        error = with_names(error, names_of(endpoint.path(), endpoint.inputs_key))
-        error = as_of_openai(error, self.model.limits, endpoint.inputs_key)
+        error = with_names(error, key_names(endpoint.path(), endpoint.inputs_key))
+        error = to_openai_error(error, self.model.limits, endpoint.inputs_key)
         if not streaming_started(parsed.requests):
             return self.error_response(parsed.http_request, error)
         return SERVER_SENT_EVENTS.response(endpoint.last_event(parsed, error))

@@ -51,7 +51,7 @@ KEYS = {
         length_penalty=["1", "1.0", 1],
     ),
 }
-# Words are joined to lines of subtitles of at most so many characters and seconds.
+# The maximum characters and seconds of a line of subtitles, which words are joined to.
 LINE_CHARACTERS, LINE_SECONDS = 60, 7.0
 
 
@@ -268,7 +268,7 @@ def _clock(seconds: float, mark: str) -> str:
 
 
 def _parts(chunks: Sequence[Mapping[str, Any]]) -> list[Part]:
-    """Return the parts of a text; one whose times are not known has those of its neighbours."""
+    """Return the parts of a text; unknown times are taken from the neighbouring parts."""
     parts: list[Part] = []
     for chunk in chunks:
         start, end = chunk.get("timestamp") or (None, None)

@@ -126,7 +126,7 @@ MIN_TEMPERATURE = 1e-5
 
 
 class StreamOptions(BaseModel):
-    """What a stream contains beside the text.
+    """What a stream contains in addition to the text.
 
     OpenAI's `include_obfuscation` and vLLM's `continuous_usage_stats` have no effect: the last
     chunk has the usage.
@@ -389,7 +389,7 @@ CHAT = KeyTable(
             guideline=[],
         ),
         # An empty object asks for a search.
-        "web_search_options": Key("refused", by_presence=True),
+        "web_search_options": Key("refused", refuses_empty=True),
         # A template is a program; the checkpoint's own is the only one that runs.
         "chat_template": Key("refused", remedy="the checkpoint's own is used, so leave it out"),
     }

@@ -123,7 +123,7 @@ def served_name(model: ModelInfo, requested: str | None) -> str:
 
 
 def fingerprint(model: ModelInfo) -> str:
-    """Return what tells apart the models, formats and kits whose texts may differ for one seed."""
+    """Return a hash of what changes the text of a seed: model, format, data type and version."""
     parts = (model.name, model.version, model.save_mode, model.dtype, __version__)
     return f"fp_{hashlib.sha256(repr(parts).encode()).hexdigest()[:10]}"
 

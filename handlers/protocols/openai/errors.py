@@ -20,7 +20,7 @@ CONTEXT_CODE: Literal["context_length_exceeded"] = "context_length_exceeded"
 
 
 class ModelNotFound(NotFound):
-    """The name is neither that of a model nor that of one of its adapters."""
+    """The name is not the name of a model or an adapter."""
 
     def __init__(self, requested: str, known: Sequence[str]) -> None:
         names = enumerate_names(known)
@@ -42,16 +42,16 @@ class ContextLengthExceeded(BadRequest):
         )
 
 
-def names_of(path: str, inputs_key: str) -> dict[str, str]:
-    """Return the names in the bodies of an endpoint of what tasks name otherwise."""
+def key_names(path: str, inputs_key: str) -> dict[str, str]:
+    """Return the keys of the bodies of an endpoint by the names that tasks have for them."""
     most = "max_output_tokens" if inputs_key == "input" else "max_tokens"
     tokens = "logprobs" if path == "completions" else "top_logprobs"
     settings = {"max_new_tokens": most, "num_return_sequences": "n", "top_n_tokens": tokens}
     return {"inputs": inputs_key, "messages": inputs_key, **settings}
 
 
-def as_of_openai(error: RequestError, limits: Limits, param: str | None = None) -> RequestError:
-    """Return the error of a model as the one that OpenAI has for it.
+def to_openai_error(error: RequestError, limits: Limits, param: str | None = None) -> RequestError:
+    """Return the error of OpenAI for an error of a model.
 
     Args:
         param: the key of the inputs in the body; None where it is not known.

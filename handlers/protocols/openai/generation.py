@@ -99,18 +99,18 @@ def completion_logprobs(tokens: Sequence[Scored], offset: int) -> TextLogprobs:
 
 
 def _entry(token: TextToken) -> LikelyToken:
-    """Return a token with its bytes, which of a part of a character are not those of its text."""
+    """Return a token with its bytes; a part of a character has other bytes than its text."""
     raw = token.get("bytes") or list(token["text"].encode(errors="replace"))
     return {"token": token["text"], "logprob": token["logprob"], "bytes": raw}
 
 
 def _by_text(tokens: Sequence[TextToken]) -> dict[str, float]:
-    """Return log probabilities by text; of tokens with the same text that of the first."""
+    """Return log probabilities by text; the first of several tokens with one text counts."""
     return {token["text"]: token["logprob"] for token in reversed(tokens)}
 
 
-# The value of `truncate_prompt_tokens` for as many tokens as the model takes.
-WHOLE = -1
+# The value of `truncate_prompt_tokens` for all tokens that the model takes.
+ALL_TOKENS = -1
 DONE = b"data: [DONE]\n\n"
 FINISH_REASONS: Mapping[str, Reason] = {
     "length": "length",
@@ -246,7 +246,7 @@ class GenerationEndpoint(Endpoint[BodyT]):
     """An endpoint that generates texts.
 
     Attributes:
-        kind: the `object` of its responses; `chunk_kind` is that of the chunks of a stream.
+        kind: the `object` of its responses; `chunk_kind` is the `object` of chunks of a stream.
         id_prefix: the prefix of the ids of its responses.
     """
 
@@ -281,7 +281,7 @@ class GenerationEndpoint(Endpoint[BodyT]):
 
     def parsed_request(self, http_request: HttpRequest, body: BodyT) -> ParsedRequest:
         parameters = {**body.parameters, **adapter_parameters(self.model, body.model)}
-        if parameters.get("truncate") == WHOLE:
+        if parameters.get("truncate") == ALL_TOKENS:
             parameters["truncate"] = self._longest_prompt(body.max_new_tokens or 1)
         call = GenerationCall(self, body, self._head(body))
         inputs = self.inputs(body)
@@ -348,7 +348,7 @@ class GenerationEndpoint(Endpoint[BodyT]):
         return b"".join(parts) + DONE
 
     def _longest_prompt(self, new_tokens: int) -> int:
-        """Return how many tokens of a prompt leave room for new ones; 0 where there is no limit."""
+        """Return the maximum length of a prompt before new tokens; 0 where there is no limit."""
         limits = self.model.limits
         room = limits.max_total_tokens and max(1, limits.max_total_tokens - new_tokens)
         return min(filter(None, (limits.max_length, room)), default=0)

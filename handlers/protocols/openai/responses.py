@@ -57,7 +57,7 @@ from handlers.types.text_checks import json_type
 TEXT_PARTS = {"input_text": "text", "output_text": "text", "refusal": "refusal"}
 IMAGE_PART = "input_image"
 # The only message of a response, and the only part of it.
-PLACE = {"output_index": 0, "content_index": 0}
+INDEXES = {"output_index": 0, "content_index": 0}
 NOTHING_STORED = "nothing is stored, so send the whole conversation as input"
 
 
@@ -110,7 +110,7 @@ class ResponseStream(HttpTextStream):
     def part(self, text: str, tokens: Sequence[GeneratedToken], *, first: bool) -> bytes:
         begin = self._begin() if first else b""
         delta = {"delta": text, "logprobs": []}
-        return begin + self._event("response.output_text.delta", **self._place, **delta)
+        return begin + self._event("response.output_text.delta", **self._indexes, **delta)
 
     def rest(self, text: Mapping[str, Any]) -> bytes:
         """Return the events of the part of a result that was not sent, and of the end."""
@@ -123,8 +123,8 @@ class ResponseStream(HttpTextStream):
         return b"".join(
             [
                 part,
-                self._event("response.output_text.done", **self._place, **done),
-                self._event("response.content_part.done", **self._place, part=content),
+                self._event("response.output_text.done", **self._indexes, **done),
+                self._event("response.content_part.done", **self._indexes, part=content),
                 self._event("response.output_item.done", output_index=0, item=message),
                 self._event(f"response.{response['status']}", response=response),
             ]
@@ -144,13 +144,13 @@ class ResponseStream(HttpTextStream):
                 self._event(
                     "response.output_item.added", output_index=0, item={**message, "content": []}
                 ),
-                self._event("response.content_part.added", **self._place, part=content),
+                self._event("response.content_part.added", **self._indexes, part=content),
             ]
         )
 
     @property
-    def _place(self) -> dict[str, Any]:
-        return {"item_id": self._template.message_id, **PLACE}
+    def _indexes(self) -> dict[str, Any]:
+        return {"item_id": self._template.message_id, **INDEXES}
 
     def _event(self, name: str, **facts: Any) -> bytes:
         """Return an event, a `ResponseEvent` of :mod:`handlers.protocols.openai.types`."""

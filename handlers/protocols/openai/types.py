@@ -228,7 +228,7 @@ class InputTokensDetails(TypedDict):
 
 
 class OutputTokensDetails(TypedDict):
-    """Tokens of reasoning, which is not told apart."""
+    """Tokens of reasoning, which are not counted separately."""
 
     reasoning_tokens: int
 
@@ -343,7 +343,7 @@ class ImageData(TypedDict):
 
 
 class ImagesResponse(TypedDict):
-    """The response of `images/generations`; `seeds` has that of each image."""
+    """The response of `images/generations`; `seeds` has the seed of each image."""
 
     created: int
     data: list[ImageData]

@@ -13,7 +13,7 @@ from handlers.errors import BadRequest, DeadlineExceeded, InternalError, OutOfMe
 from handlers.generation.parameters import NAMES
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse
-from handlers.protocols.hugging_face import OF_TOKENS, Protocol
+from handlers.protocols.hugging_face import TOKEN_DETAILS, Protocol
 from handlers.telemetry.metrics import Meter
 from handlers.types.request import Request
 from tests.handlers.generation.test_chat import CHAT, TEMPLATE
@@ -79,7 +79,7 @@ def test_a_stream_adds_up_to_the_answer(
     assert {part["generated_text"] for part in parts[:-1]} <= {None}
     assert parts[-1]["generated_text"] == whole["generated_text"]
     details = whole.get("details", {})
-    facts = {name: fact for name, fact in details.items() if name not in OF_TOKENS}
+    facts = {name: fact for name, fact in details.items() if name not in TOKEN_DETAILS}
     assert (parts[-1]["details"] or {}) == facts
 
 
@@ -91,7 +91,7 @@ def test_a_stream_with_details_has_an_event_for_each_token(model: Served) -> Non
     parts = events(*sent, last)
     assert [part["token"] for part in parts] == whole["details"]["tokens"]
     assert [part["top_tokens"] for part in parts] == whole["details"]["top_tokens"]
-    assert parts[-1]["details"].keys() == whole["details"].keys() - OF_TOKENS
+    assert parts[-1]["details"].keys() == whole["details"].keys() - TOKEN_DETAILS
 
 
 def test_a_stream_is_sent_in_many_parts(model: Served) -> None:

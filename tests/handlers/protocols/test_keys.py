@@ -188,7 +188,7 @@ def test_a_refused_key_may_have_the_value_that_changes_nothing(route: Route, sen
     given = [
         (name, value)
         for name, key in keys
-        for value in (None, *(() if key.by_presence else (*EMPTY, {"a": None})), *key.neutral)
+        for value in (None, *(() if key.refuses_empty else (*EMPTY, {"a": None})), *key.neutral)
     ]
     for (name, value), answer in zip(given, send(*given), strict=True):
         assert answer.status == 200, (name, value, answer.body)
