@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -176,7 +177,9 @@ def test_a_form_is_answered_as_the_same_body(
 
 
 def test_a_mode_without_a_legacy_answer_is_refused(monkeypatch: Any) -> None:
-    monkeypatch.setattr(TextGeneration, "legacy_response", None)
+    description = TextGeneration.description
+    wire = replace(description.wire, legacy_response=None)
+    monkeypatch.setattr(TextGeneration, "description", replace(description, wire=wire))
     with refused(WrongConfig, "responses"):
         check_config(
             ModelConfig.parse({"handler": {"mode": "text_generation", "responses": "legacy"}})
