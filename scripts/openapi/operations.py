@@ -64,15 +64,21 @@ With `stream: true` the text comes as server-sent events, as those of text-gener
 
 def common_operations(mode: str, schemas: Schemas) -> list[Operation]:
     """Return the operations that every protocol's bodies, or a mode, have in common."""
-    made = [_ping, _predict, _predict_v1, _infer]
-    if targets.get(mode):
-        made += [_explain, _explain_v1, _explain_v2]
-    return [make(mode, schemas) for make in made]
-
-
-def _ping(mode: str, schemas: Schemas) -> Operation:
     health = {JSON: ref("Health")}
-    return Operation("/ping", "ping", ("Health",), "Return whether every model answers.", health)
+    made = [
+        Operation("/ping", "ping", ("Health",), "Return whether every model answers.", health),
+        _predict(mode, schemas),
+        _instances("predict", mode, "PredictionInstances", "predictions", RESULT),
+        _tensors("infer", "infer", "Predict each row of tensors.", mode),
+    ]
+    if target := targets.get(mode):
+        explanation = ref(target.results.__name__)
+        made += [
+            _explain(mode, schemas, explanation),
+            _instances("explain", mode, "ExplanationInstances", "explanations", explanation),
+            _tensors("explain", "explainTensors", "Explain each row of tensors.", mode),
+        ]
+    return made
 
 
 def _predict(mode: str, schemas: Schemas) -> Operation:
@@ -102,14 +108,14 @@ def _predict(mode: str, schemas: Schemas) -> Operation:
     )
 
 
-def _explain(mode: str, schemas: Schemas) -> Operation:
+def _explain(mode: str, schemas: Schemas, explanation: Schema) -> Operation:
     schema = ref("ExplanationBody")
     return Operation(
         "/explanations/{model}",
         "explain",
         KITS,
         "Explain a prediction.",
-        {JSON: _one_or_many(_explanation(mode)), HTML: TEXT},
+        {JSON: _one_or_many(explanation), HTML: TEXT},
         {
             JSON: Body(schema, examples.explanations(mode)),
             **_texts(mode, schemas),
@@ -117,15 +123,6 @@ def _explain(mode: str, schemas: Schemas) -> Operation:
         },
         EXPLANATION,
     )
-
-
-def _predict_v1(mode: str, schemas: Schemas) -> Operation:
-    return _instances("predict", mode, "PredictionInstances", "predictions", RESULT)
-
-
-def _explain_v1(mode: str, schemas: Schemas) -> Operation:
-    result = _explanation(mode)
-    return _instances("explain", mode, "ExplanationInstances", "explanations", result)
 
 
 def _instances(verb: str, mode: str, body: str, key: str, result: Schema) -> Operation:
@@ -138,14 +135,6 @@ def _instances(verb: str, mode: str, body: str, key: str, result: Schema) -> Ope
         {JSON: Body(ref(body), examples.instances(mode))},
         errors=BY_BODY,
     )
-
-
-def _infer(mode: str, schemas: Schemas) -> Operation:
-    return _tensors("infer", "infer", "Predict each row of tensors.", mode)
-
-
-def _explain_v2(mode: str, schemas: Schemas) -> Operation:
-    return _tensors("explain", "explainTensors", "Explain each row of tensors.", mode)
 
 
 def _tensors(verb: str, name: str, summary: str, mode: str) -> Operation:
@@ -171,11 +160,6 @@ def _files(mode: str) -> dict[str, Body]:
     columns = tasks.get(mode).description.wire.input_columns
     types = [kind for column, kind in FILE_TYPES.items() if column in columns]
     return {kind: Body({"contentMediaType": kind}, {}) for kind in types}
-
-
-def _explanation(mode: str) -> Schema:
-    target = targets.get(mode)
-    return ref(target.results.__name__) if target else {}
 
 
 def _items(result: Schema) -> Schema:
