@@ -23,8 +23,10 @@ from hosts.archive_handlers import (
     FreedMemory,
     Meter,
     load_engine,
+    pick_device,
     prepare_process,
 )
+from hosts.supported import require_one_process
 
 Respond = Callable[[HttpResponse, bool], None]
 Report = Callable[[Meter, float], None]
@@ -48,12 +50,13 @@ class ArchiveModel:
     """A loaded archive that answers HTTP requests.
 
     Args:
-        device: where it runs, for example `cpu` or `cuda`.
-        max_request_bytes: the limit of a body without its compression.
+        limits: the limits of bodies without their compression, and of responses.
+        device: where it runs; by default the first GPU, where there is one and the YAML does not
+            exclude it.
         report: takes counts and stage times of each batch, and its seconds.
 
     Raises:
-        ConfigError: the archive does not load.
+        ConfigError: the archive does not load, or is for TorchServe only.
     """
 
     def __init__(
@@ -61,15 +64,15 @@ class ArchiveModel:
         folder: Path,
         name: str,
         version: str,
-        device: str,
-        max_request_bytes: int,
-        max_response_bytes: int,
+        limits: BodyLimits,
+        device: str = "",
         report: Report = lambda _meter, _seconds: None,
     ) -> None:
         prepare_process()
         self.config = ModelConfig.read(folder / CONFIG_FILE)
-        self.engine = load_engine(folder, self.config, device)
-        limits = BodyLimits(max_request_bytes, max_response_bytes)
+        require_one_process(self.config, folder)
+        gpu = {} if self.config.deviceType == "cpu" else {"gpu_id": 0}
+        self.engine = load_engine(folder, self.config, device or str(pick_device(gpu)))
         self._dispatcher = Dispatcher(self.engine, name, version, limits)
         # The dispatcher of older archives sets the limits of a request by itself.
         self._http_request = getattr(self._dispatcher, "http_request", HttpRequest)

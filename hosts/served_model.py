@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+from hosts.defaults import QUEUE_SIZE
+
 # Status, content type, headers and body of a response; of a further part, the body counts.
 Part = tuple[int, str, dict[str, str], bytes]
 # Takes a request, and returns when the batch that it was put in has been answered.
@@ -28,6 +30,7 @@ class ServedModel:
     Attributes:
         batch_size: how many requests a batch has at most.
         batch_seconds: how long a request waits for others.
+        max_open: how many requests are running or wait at most.
     """
 
     def __init__(self, model: Any, name: str, version: str) -> None:
@@ -35,6 +38,7 @@ class ServedModel:
         config = model.config
         self.batch_size: int = config.batchSize
         self.batch_seconds: float = config.maxBatchDelay / 1000
+        self.max_open: int = (config.jobQueueSize or QUEUE_SIZE) + config.batchSize
         self._seconds = config.responseTimeout
         self._threads = ThreadPoolExecutor(self.batch_size if model.runs_side_by_side else 1)
         # One explanation at a time. Those that wait hold no thread of the others.

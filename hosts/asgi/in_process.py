@@ -10,21 +10,17 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
-from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.errors import ConfigError, Overloaded
 from handlers.http.limits import BodyLimits
 from handlers.http.streams import is_stream
-from hosts.archive_handlers import pick_device
 from hosts.archives import Archive
 from hosts.asgi.backend import Answer, Backend, ModelEntry, ModelRequest, State
 from hosts.asgi.errors import UnknownModel
 from hosts.batch_metrics import BatchMetrics
 from hosts.batcher import Batcher
-from hosts.defaults import QUEUE_SIZE
 from hosts.http import in_time, to_row
 from hosts.model import ArchiveModel
 from hosts.served_model import ServedModel
-from hosts.supported import require_one_process
 
 logger = logging.getLogger(__name__)
 
@@ -42,17 +38,8 @@ class LoadedModel:
     """
 
     def __init__(self, archive: Archive, name: str, limits: BodyLimits) -> None:
-        config = ModelConfig.read(archive.folder / CONFIG_FILE)
-        require_one_process(config, archive.folder)
-        model = ArchiveModel(
-            archive.folder,
-            name,
-            archive.version,
-            str(pick_device({} if config.deviceType == "cpu" else {"gpu_id": 0})),
-            limits.max_request_bytes,
-            limits.max_response_bytes,
-            BatchMetrics(name).report_batch,
-        )
+        report = BatchMetrics(name).report_batch
+        model = ArchiveModel(archive.folder, name, archive.version, limits, report=report)
         info = model.engine.describe(name, archive.version)
         self._entry = ModelEntry(
             name, archive.version, mode=info.mode, adapters=tuple(info.adapters)
@@ -61,7 +48,7 @@ class LoadedModel:
         self.batcher = Batcher(
             self.served.answer_batch, self.served.batch_size, self.served.batch_seconds
         )
-        self.max_open = (config.jobQueueSize or QUEUE_SIZE) + self.served.batch_size
+        self.max_open = self.served.max_open
         self.open = 0
 
     @property

@@ -8,22 +8,17 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any
 
-import torch
 from kserve.metrics import EXPLAIN_HIST_TIME, PREDICT_HIST_TIME, get_labels
 from kserve.model import BaseKServeModel
 from prometheus_client import Histogram
 
-from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.errors import Overloaded
 from handlers.http.limits import BodyLimits
-from hosts.archive_handlers import pick_device
 from hosts.archives import Archive
 from hosts.batch_metrics import LABELS, BatchMetrics
 from hosts.batcher import Batcher
-from hosts.defaults import QUEUE_SIZE
 from hosts.model import ArchiveModel
 from hosts.served_model import Part, ServedModel
-from hosts.supported import require_one_process
 
 QUEUE_TIME = Histogram("request_queue_seconds", "time until the batch of a request begins", LABELS)
 
@@ -39,18 +34,9 @@ class HostedModel(BaseKServeModel):
 
     def __init__(self, archive: Archive, name: str, limits: BodyLimits) -> None:
         super().__init__(name)
-        config = ModelConfig.read(archive.folder / CONFIG_FILE)
-        require_one_process(config, archive.folder)
         self._metrics = ModelMetrics(name)
-        model = ArchiveModel(
-            archive.folder,
-            name,
-            archive.version,
-            str(_device(config)),
-            limits.max_request_bytes,
-            limits.max_response_bytes,
-            self._metrics.report_batch,
-        )
+        report = self._metrics.report_batch
+        model = ArchiveModel(archive.folder, name, archive.version, limits, report=report)
         info = model.engine.describe(name, archive.version)
         self.adapters: frozenset[str] = frozenset(info.adapters)
         self.served = ServedModel(model, name, archive.version)
@@ -60,7 +46,6 @@ class HostedModel(BaseKServeModel):
             self.served.batch_seconds,
             self._metrics.observe_queue,
         )
-        self._max_open = (config.jobQueueSize or QUEUE_SIZE) + self.served.batch_size
         self._open = 0
         self._has_failed = False
         self.ready = True
@@ -87,7 +72,7 @@ class HostedModel(BaseKServeModel):
         Raises:
             Overloaded: it is full.
         """
-        if self._open >= self._max_open:
+        if self._open >= self.served.max_open:
             raise Overloaded("The queue of this model is full; send the request again.")
 
     async def answer(
@@ -110,11 +95,6 @@ class HostedModel(BaseKServeModel):
             self._open -= 1
             explains = headers.get("explain") == "True"
             self._metrics.observe_request(time.monotonic() - start, explains=explains)
-
-
-def _device(config: ModelConfig) -> torch.device:
-    """Return the first GPU, where there is one and the YAML does not exclude it."""
-    return pick_device({} if config.deviceType == "cpu" else {"gpu_id": 0})
 
 
 class ModelMetrics(BatchMetrics):

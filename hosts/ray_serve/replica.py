@@ -23,12 +23,12 @@ class Replica:
         opened = open_archive(Path(archive))
         import_from(opened.folder)
         # Imports the archive's own `handlers`.
+        from handlers.http.limits import BodyLimits  # noqa: PLC0415
         from hosts.model import ArchiveModel  # noqa: PLC0415
 
         device = "cuda" if ray.get_gpu_ids() else "cpu"
-        model = ArchiveModel(
-            opened.folder, name, opened.version, device, max_request_bytes, max_response_bytes
-        )
+        limits = BodyLimits(max_request_bytes, max_response_bytes)
+        model = ArchiveModel(opened.folder, name, opened.version, limits, device)
         self._model = ServedModel(model, name, opened.version)
         self._answer_batch.set_max_batch_size(self._model.batch_size)
         self._answer_batch.set_batch_wait_timeout_s(self._model.batch_seconds)

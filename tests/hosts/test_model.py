@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from handlers.errors import InternalError
+from handlers.http.limits import BodyLimits
 from handlers.http.response import HttpResponse
 from handlers.telemetry.metrics import Meter
 from hosts.archives import FOLDER_VARIABLE, open_archive
@@ -31,10 +32,8 @@ def model(
 ) -> ArchiveModel:
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     folder = open_archive(packed("pretrained", MODE)).folder
-    limit = 1 << 20
-    return ArchiveModel(
-        folder, "fox", "1.0", "cpu", limit, limit, lambda meter, _: reports.append(meter)
-    )
+    limits = BodyLimits(1 << 20, 1 << 20)
+    return ArchiveModel(folder, "fox", "1.0", limits, "cpu", lambda meter, _: reports.append(meter))
 
 
 def ask(model: ArchiveModel, body: bytes) -> HttpResponse:

@@ -20,7 +20,7 @@ class Model:
 
     def __init__(self, response_timeout: float) -> None:
         self.config = SimpleNamespace(
-            batchSize=2, maxBatchDelay=50, responseTimeout=response_timeout
+            batchSize=2, jobQueueSize=None, maxBatchDelay=50, responseTimeout=response_timeout
         )
         self.has_failed = False
         self.may_answer = threading.Event()
