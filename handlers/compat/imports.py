@@ -5,7 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from importlib.util import module_from_spec, spec_from_file_location
 from logging import ERROR, getLogger
+from pathlib import Path
+from types import ModuleType
 
 # Packages that fail if another package finds them: pipelines of diffusers need a newer transformers
 # than optimum-intel accepts.
@@ -81,3 +84,20 @@ def without_bitsandbytes() -> AbstractContextManager[None]:
     Breaks when peft imports bitsandbytes later.
     """
     return hide_packages("bitsandbytes", silence="peft")
+
+
+def run_file(path: Path, name: str) -> ModuleType:
+    """Run a Python file as a module of a name, under which its classes find their module.
+
+    Breaks when modules are found in another way than by `sys.modules`.
+
+    Raises:
+        Exception: what the file raises.
+    """
+    spec = spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path.name} is no Python file")
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module

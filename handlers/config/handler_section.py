@@ -71,6 +71,8 @@ MEDIA_HOST = re.compile(r"(\*\.)?[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*(:[0-9]{1,5})?")
 CHECKPOINT = "pretrained"
 # The folder of an archive with the draft model.
 ASSISTANT_FOLDER = "assistant_model"
+# The folder of the file of `custom` in an archive.
+CUSTOM_FOLDER = "custom"
 
 
 class ModelKeys(_Section):
@@ -113,6 +115,11 @@ class ModelKeys(_Section):
         description="Accepts `pytorch_model.bin` where there are no safetensors. Pickle files "
         "can run code when they load.",
     )
+    custom: str | None = Field(
+        default=None,
+        description="Python file with your own code, relative to the YAML: `preprocess(request)`, "
+        "`postprocess(result)`, or a class `Task`. It is packed into the archive.",
+    )
     parameters: dict[str, Any] = Field(
         default_factory=dict,
         description="Default request parameters of this model, for example `{top_k: 3}`.",
@@ -133,6 +140,13 @@ class ModelKeys(_Section):
     @classmethod
     def _check_mode(cls, mode: str) -> str:
         return _check_choice(mode, TASKS)
+
+    @field_validator("custom")
+    @classmethod
+    def _check_custom(cls, custom: str | None) -> str | None:
+        if custom is not None and not custom.endswith(".py"):
+            raise ValueError(f"custom is {quote(custom)}, which is no Python file; name it *.py")
+        return custom
 
     @field_validator("save_mode")
     @classmethod

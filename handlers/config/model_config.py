@@ -340,9 +340,19 @@ class ModelConfig(TorchServeSection):
             "model_name": found(handler.model_name),
             "assistant_model": found(handler.assistant_model),
             "adapters": {name: found(source) for name, source in handler.adapters.items()},
+            "custom": _file_beside(folder, handler.custom),
         }
         update = {name: each for name, each in changed.items() if each != getattr(handler, name)}
         return self.model_copy(update={"handler": handler.model_copy(update=update)})
+
+
+def _file_beside(folder: Path, name: str | None) -> str | None:
+    """Return the path of a file that a YAML in a folder names; the name itself if it is not there.
+
+    In an archive the file is in a folder of its own, where the task finds it by its name.
+    """
+    path = folder / Path(name or "").expanduser()
+    return str(path.absolute()) if name and path.is_file() else name
 
 
 def _folder_beside(folder: Path, name: str | None) -> str | None:

@@ -27,5 +27,16 @@ def load(directory: Path, settings: HandlerSection) -> BaseTask[Any, Any]:
     kind = get(settings.mode)
     checkpoint = kind.checkpoint_class.read(directory, settings)
     kind = kind.for_config(checkpoint.config)
+    if settings.custom:
+        kind = _with_custom_code(kind, directory, settings.custom)
     checkpoint.check(kind.auto_class_for(checkpoint.config))
     return kind(checkpoint, settings)
+
+
+def _with_custom_code(
+    kind: type[BaseTask[Any, Any]], directory: Path, custom: str
+) -> type[BaseTask[Any, Any]]:
+    # This import loads torch, which the other functions here do not.
+    from handlers.tasks.custom_code import CustomCode, find  # noqa: PLC0415
+
+    return CustomCode.load(find(directory, custom)).around(kind)

@@ -8,7 +8,12 @@ from pathlib import Path
 from handlers.checkpoints.checkpoint_files import files_in, missing_config
 from handlers.checkpoints.integrity import SIGNATURE, SUMS, sign, sums_of
 from handlers.checkpoints.load_trials import FILE as TRIALS
-from handlers.config.handler_section import ASSISTANT_FOLDER, CHECKPOINT, HandlerSection
+from handlers.config.handler_section import (
+    ASSISTANT_FOLDER,
+    CHECKPOINT,
+    CUSTOM_FOLDER,
+    HandlerSection,
+)
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.errors import WrongCheckpoint, WrongConfig
 from handlers.formats import CHOICE_FILE, Choice, check_config
@@ -59,6 +64,7 @@ def contents(
     check_config(config)
     parts: Contents = {
         **_checkpoint(config_path, config, build),
+        **_custom_code(config.handler),
         **_extra(extra_files),
         **{f"handlers/{place}": path for place, path in _tree(handlers)},
         HANDLER_FILE: handlers / HANDLER_FILE,
@@ -101,6 +107,7 @@ def sources_of(config_path: Path) -> list[Path]:
         *map(Path, [handler.model_name or "", *handler.adapters.values()]),
         *([assistant_of(config_path, draft)] if draft else []),
         calibration_file(config_path, config),
+        *([Path(handler.custom)] if handler.custom else []),
     ]
 
 
@@ -207,6 +214,24 @@ def _needs_weights(config: ModelConfig, export: Mapping[str, Path]) -> bool:
     save_mode = Choice.read(choice).save_mode if choice else config.handler.save_mode
     # Importing a format imports torch, too.
     return save_mode == CHECKPOINT or get_format(save_mode).needs_weights(config)
+
+
+def _custom_code(handler: HandlerSection) -> dict[str, Path]:
+    """Return the file of the user's own code.
+
+    Raises:
+        WrongConfig: it is missing.
+    """
+    if handler.custom is None:
+        return {}
+    path = Path(handler.custom)
+    if not path.is_file():
+        raise WrongConfig(
+            "handler.custom",
+            f"is {path}, and there is no such file",
+            "give its path, relative to the YAML",
+        )
+    return {f"{CUSTOM_FOLDER}/{path.name}": path}
 
 
 def _extra(paths: Iterable[Path]) -> dict[str, Path]:

@@ -114,8 +114,9 @@ def _fingerprint(config: ModelConfig, checkpoint: Path, requests: Sequence[Reque
     """Return a digest of everything an export depends on.
 
     This is the config without the keys of serving alone, the format of `save_mode: auto` on this
-    machine, the samples, the code that an export runs, package versions, whether `dtype: auto` is
-    bfloat16 here, and the names, sizes and modification times of the checkpoint files.
+    machine, the samples, the code that an export runs, with that of `handler.custom`, package
+    versions, whether `dtype: auto` is bfloat16 here, and the names, sizes and modification times of
+    the checkpoint files.
     """
     keys = config.model_dump_json(
         exclude={**dict.fromkeys(OF_SERVING, True), "handler": OF_WORKERS}
@@ -124,6 +125,8 @@ def _fingerprint(config: ModelConfig, checkpoint: Path, requests: Sequence[Reque
     planned = formats.plan(config)
     digest.update(repr((requests, planned.handler.save_mode, _versions(planned))).encode())
     digest.update(f"{config.handler.dtype == 'auto' and cpu_has_bfloat16()} {_code()}".encode())
+    if config.handler.custom and Path(config.handler.custom).is_file():
+        digest.update(Path(config.handler.custom).read_bytes())
     for path in sorted(checkpoint.iterdir()):
         stat = path.stat()
         digest.update(f"{path.name} {stat.st_size} {stat.st_mtime_ns}".encode())

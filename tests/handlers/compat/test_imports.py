@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from handlers.compat.imports import hide_packages
+from handlers.compat.imports import hide_packages, run_file
 
 
 def test_a_module_is_hidden_inside_the_context_only() -> None:
@@ -24,3 +25,10 @@ def test_the_handler_is_imported_without_slow_modules_that_it_does_not_use() -> 
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout.split()[-1] == "set()"
+
+
+def test_classes_of_a_file_find_their_module(tmp_path: Path) -> None:
+    path = tmp_path / "a_file.py"
+    path.write_text("class Found: ...\n")
+    found = run_file(path, "a_file_of_this_test").Found
+    assert sys.modules[found.__module__].Found is found

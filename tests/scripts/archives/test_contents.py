@@ -8,7 +8,7 @@ import pytest
 from handlers.errors import WrongCheckpoint, WrongConfig
 from handlers.export.fidelity_report import FidelityReport
 from handlers.formats import Choice
-from scripts.archives.contents import contents
+from scripts.archives.contents import contents, sources_of
 from tests import tiny
 from tests.sentences import refused
 from tests.standins.archives import write_weightless, write_yaml
@@ -176,3 +176,18 @@ def test_an_invalid_model_name_is_rejected(
 
     with refused(WrongConfig):
         contents(config_path, handlers=handlers)
+
+
+def test_own_code_is_packed_and_read_from_the_archive(tmp_path: Path, handlers: Path) -> None:
+    checkpoint = tiny.write(tmp_path / "model", "fill_mask")
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "mine.py").write_text("def postprocess(result): return 1")
+    keys = {"mode": "fill_mask", "custom": "code/mine.py"}
+    path = write_yaml(tmp_path / "own.yaml", checkpoint, **keys)
+    parts = contents(path, handlers=handlers)
+    assert parts["custom/mine.py"] == tmp_path / "code" / "mine.py"
+    assert tmp_path / "code" / "mine.py" in sources_of(path)
+
+    (tmp_path / "code" / "mine.py").unlink()
+    with refused(WrongConfig, "handler.custom", "code/mine.py"):
+        contents(path, handlers=handlers)

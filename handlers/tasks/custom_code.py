@@ -1,0 +1,198 @@
+"""A user's own code around a model: the Python file that `handler.custom` names.
+
+The file is part of the archive, as the handler is, and runs when the model is loaded. It has one or
+more of
+
+    def preprocess(request): ...    # returns the request, or other inputs in place of its inputs
+    def postprocess(result): ...    # returns the result of one request, ready for JSON
+    class Task(...): ...            # derived from the task of the mode
+
+An error of a function concerns its request alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from handlers.compat.imports import run_file
+from handlers.config.handler_section import CUSTOM_FOLDER
+from handlers.errors import BadRequest, RequestError, Unprocessable, WrongConfig, log_bug, summarize
+from handlers.tasks.base import BaseTask
+from handlers.types.request import Request
+
+KEY = "handler.custom"
+MODULE = "custom_code_of_model"
+NAMES = ("preprocess", "postprocess", "Task")
+MAX_REASON = 300
+
+Kind = type[BaseTask[Any, Any]]
+
+
+class CustomCodeFailed(RequestError):
+    """A function of the model's own code failed; the message contains no part of the request."""
+
+    status = 500
+    kind = "InternalServerException"
+
+    def __init__(self, function: str, file: str, cause: str) -> None:
+        super().__init__(
+            f"{function} of {file}, the model's own code, failed with {cause}; the worker's log has"
+            " the trace."
+        )
+
+
+@dataclass(frozen=True)
+class CustomCode:
+    """The functions and the task of a file.
+
+    Attributes:
+        file: the name of the file.
+        preprocess: changes a request before the task reads it.
+        postprocess: changes a result.
+        task: the task in place of the mode's.
+    """
+
+    file: str
+    preprocess: Callable[[Request], Any] | None = None
+    postprocess: Callable[[Any], Any] | None = None
+    task: Kind | None = None
+
+    @classmethod
+    def load(cls, path: Path) -> CustomCode:
+        """Run a file and find its functions.
+
+        Raises:
+            WrongConfig: it cannot be run, or has none of them.
+        """
+        module = _run(path)
+        found = {name: getattr(module, name, None) for name in NAMES}
+        if not any(found.values()):
+            raise WrongConfig(
+                KEY,
+                f"is {path.name}, which has no preprocess, postprocess or Task",
+                "define one of them in the file",
+            )
+        for name in ("preprocess", "postprocess"):
+            if found[name] is not None and not callable(found[name]):
+                raise WrongConfig(
+                    KEY, f"is {path.name}, whose {name} is no function", f"define {name} with def"
+                )
+        task = found["Task"]
+        if task is not None and not (isinstance(task, type) and issubclass(task, BaseTask)):
+            raise WrongConfig(
+                KEY,
+                f"is {path.name}, whose Task is not derived from a task",
+                "derive it from the Task of a module of handlers.tasks",
+            )
+        return cls(path.name, found["preprocess"], found["postprocess"], task)
+
+    def around(self, kind: Kind) -> Kind:
+        """Return a task that calls the functions of this file before and after another."""
+        kind = self.task or kind
+
+        def parse(task: Any, request: Request) -> Any:
+            return kind.parse(task, self.prepared(request))
+
+        def decode(task: Any, given: Any, rows: Sequence[Any], outputs: Sequence[Any]) -> Any:
+            return self.finished(kind.decode(task, given, rows, outputs))
+
+        methods: dict[str, Any] = {"parse": parse} if self.preprocess or self.postprocess else {}
+        methods |= {"decode": decode} if self.postprocess else {}
+        return type(kind.__name__, (kind,), {**methods, "__module__": kind.__module__})
+
+    def prepared(self, request: Request) -> Request:
+        """Return a request as `preprocess` changes it.
+
+        Raises:
+            RequestError: `preprocess` failed, or the result would be sent before it is complete.
+        """
+        if self.postprocess and request.stream is not None:
+            raise Unprocessable(
+                f"The results of this model are changed by {self.file} when they are complete, so"
+                " they cannot be streamed; leave stream out."
+            )
+        if self.preprocess is None:
+            return request
+        changed = self._call(self.preprocess, "preprocess", request)
+        return changed if isinstance(changed, Request) else replace(request, inputs=changed)
+
+    def finished(self, result: Any) -> Any:
+        """Return a result as `postprocess` changes it.
+
+        Raises:
+            RequestError: `postprocess` failed, or returned what JSON does not have.
+        """
+        if self.postprocess is None:
+            return result
+        changed = self._call(self.postprocess, "postprocess", result)
+        try:
+            json.dumps(changed, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            kind = type(error).__name__
+            raise CustomCodeFailed("postprocess", self.file, f"{kind}: no JSON") from None
+        return changed
+
+    def _call(self, function: Callable[[Any], Any], name: str, argument: Any) -> Any:
+        try:
+            return function(argument)
+        except RequestError:
+            raise
+        except ValueError as error:
+            raise BadRequest(summarize(error, MAX_REASON)) from None
+        except Exception as error:  # noqa: BLE001 - any error concerns its request alone
+            log_bug(error)
+            raise CustomCodeFailed(name, self.file, type(error).__name__) from None
+
+
+def find(directory: Path, name: str) -> Path:
+    """Return the file of `handler.custom`: in an archive, or where the YAML says.
+
+    Args:
+        directory: the folder of the model.
+        name: the value of the key. A YAML that was read from a file has the path of the file.
+
+    Raises:
+        WrongConfig: there is no such file.
+    """
+    path = Path(name)
+    places = [directory / CUSTOM_FOLDER / path.name, directory / path.name]
+    places += [path] if path.is_absolute() else []
+    found = next((place for place in places if place.is_file()), None)
+    if found is None:
+        raise WrongConfig(
+            KEY, f"is {name}, and there is no such file", "give its path, relative to the YAML"
+        )
+    return found
+
+
+def _run(path: Path) -> ModuleType:
+    """Run a file as a module of its own.
+
+    Raises:
+        WrongConfig: it raises an error.
+    """
+    try:
+        return run_file(path, MODULE)
+    except Exception as error:
+        line = _line_in(error, path)
+        raise WrongConfig(
+            KEY,
+            f"is {path.name}, which fails{line}"
+            f" ({type(error).__name__}: {summarize(error, MAX_REASON)})",
+            "correct the file",
+        ) from error
+
+
+def _line_in(error: BaseException, path: Path) -> str:
+    """Return where in a file an error was raised, as words; "" where it was not read so far."""
+    line, trace = None, error.__traceback__
+    while trace:
+        if trace.tb_frame.f_code.co_filename == str(path):
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return f" in line {line}" if line else ""
