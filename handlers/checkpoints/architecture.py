@@ -10,10 +10,12 @@ from copy import deepcopy
 from typing import Any
 
 import torch
+
+# First, since it imports transformers without what transformers does not need.
+from handlers.compat.transformers import has_model, model_classes  # isort: skip
 import transformers
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from handlers.compat.transformers import has_model, model_classes
 from handlers.config.handler_section import HandlerSection
 from handlers.errors import WrongCheckpoint, summarize
 

@@ -15,37 +15,41 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
-from transformers import (
-    AttentionInterface,
-    BaseVideoProcessor,
-    GenerationConfig,
-    LogitsProcessor,
-    LogitsProcessorList,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-    ProcessorMixin,
-)
-from transformers.convert_slow_tokenizer import bytes_to_unicode
-from transformers.generation.configuration_utils import ContinuousBatchingConfig
-from transformers.image_processing_utils import BaseImageProcessor
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.modeling_layers import GenericForSequenceClassification
-from transformers.models.auto.image_processing_auto import (
-    IMAGE_PROCESSOR_MAPPING_NAMES,
-    AutoImageProcessor,
-)
-from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
-from transformers.models.auto.tokenization_auto import (
-    TOKENIZER_MAPPING_NAMES,
-    tokenizer_class_from_name,
-)
-from transformers.models.mbart import tokenization_mbart
-from transformers.models.mbart50 import tokenization_mbart50
-from transformers.models.nllb import tokenization_nllb
-from transformers.models.whisper import tokenization_whisper
-from transformers.utils import PushToHubMixin, sentencepiece_model_pb2_new
+
+from handlers.compat.imports import without_scikit_learn
+
+with without_scikit_learn():
+    import transformers
+    from transformers import (
+        AttentionInterface,
+        BaseVideoProcessor,
+        GenerationConfig,
+        LogitsProcessor,
+        LogitsProcessorList,
+        PreTrainedConfig,
+        PreTrainedModel,
+        PreTrainedTokenizerFast,
+        ProcessorMixin,
+    )
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+    from transformers.generation.configuration_utils import ContinuousBatchingConfig
+    from transformers.image_processing_utils import BaseImageProcessor
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+    from transformers.modeling_layers import GenericForSequenceClassification
+    from transformers.models.auto.image_processing_auto import (
+        IMAGE_PROCESSOR_MAPPING_NAMES,
+        AutoImageProcessor,
+    )
+    from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
+    from transformers.models.auto.tokenization_auto import (
+        TOKENIZER_MAPPING_NAMES,
+        tokenizer_class_from_name,
+    )
+    from transformers.models.mbart import tokenization_mbart
+    from transformers.models.mbart50 import tokenization_mbart50
+    from transformers.models.nllb import tokenization_nllb
+    from transformers.models.whisper import tokenization_whisper
+    from transformers.utils import PushToHubMixin, sentencepiece_model_pb2_new
 
 # Attention
 
