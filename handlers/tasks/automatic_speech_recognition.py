@@ -32,11 +32,11 @@ from handlers.generation.parameters import Few, NotNegative, Positive, Probabili
 from handlers.media.audio import Samples
 from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, Deadline, before
-from handlers.tasks.bases.audio import AUDIO_ROWS, SAMPLE_INPUTS, AudioTask
+from handlers.tasks.bases.audio import AUDIO_ROWS, AudioTask, audio_wire
 from handlers.tasks.bases.media import MediaInput
 from handlers.tasks.bases.speech import SpeechRow, Stride, recognizer_of
 from handlers.telemetry.metrics import Meter
-from handlers.types.model_info import AUDIO_COLUMN, Exports, ModelOutputs, TaskDescription, Wire
+from handlers.types.model_info import Exports, ModelOutputs, TaskDescription
 from handlers.types.parameters import ANY, Parameters, PipelineNames
 from handlers.types.request import Request
 
@@ -134,13 +134,7 @@ class Task(AudioTask):
 
     auto_class = "AutoModelForCTC"
     description = TaskDescription(
-        Wire(
-            inputs=str,
-            results=SpeechText,
-            example=SAMPLE_INPUTS,
-            input_columns=(AUDIO_COLUMN,),
-            result_columns=("text",),
-        ),
+        audio_wire(results=SpeechText, result_columns=("text",)),
         outputs=ModelOutputs(("logits",)),
         rows=AUDIO_ROWS,
         exports=Exports(fastest_formats={"cpu": "openvino"}),

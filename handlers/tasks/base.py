@@ -67,6 +67,8 @@ class BaseTask(ABC, Generic[InputT, RowT]):
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         self.checkpoint = checkpoint
+        if self.description.has_labels:
+            self.labels = checkpoint.labels
         self.settings = settings
         self.defaults = self.parameters.defaults_from(settings.parameters)
         self._default_parameters = self.parameters.of_request(self.defaults, {})

@@ -22,15 +22,15 @@ from handlers.config.handler_section import HandlerSection
 from handlers.media.images import png_in_base64
 from handlers.tasks.bases.image import (
     IMAGE_ROWS,
-    SAMPLE_INPUTS,
     ImageRow,
     ImageTask,
     as_batch,
+    image_wire,
     require_post_processing,
 )
 from handlers.tasks.bases.media import MediaInput
 from handlers.types.embeddings import as_list
-from handlers.types.model_info import IMAGE_COLUMN, ModelOutputs, TaskDescription, Wire
+from handlers.types.model_info import ModelOutputs, TaskDescription
 from handlers.types.parameters import ANY, Parameters, PipelineNames
 
 
@@ -57,13 +57,7 @@ class Task(ImageTask):
 
     auto_class = "AutoModelForDepthEstimation"
     description = TaskDescription(
-        Wire(
-            inputs=str,
-            results=Depth,
-            example=SAMPLE_INPUTS,
-            input_columns=(IMAGE_COLUMN,),
-            result_columns=("depth",),
-        ),
+        image_wire(results=Depth, result_columns=("depth",)),
         outputs=ModelOutputs(("predicted_depth",), numbers=("predicted_depth",)),
         rows=replace(
             IMAGE_ROWS, smaller_results="smaller images, or return_predicted_depth: false"

@@ -41,9 +41,9 @@ from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, Deadline, before
 from handlers.tasks.base import BaseTask
 from handlers.tasks.bases.image import (
+    EXAMPLE,
     IMAGE_ROWS,
     PIXELS,
-    SAMPLE_INPUTS,
     ImageQuestionTask,
     ImageRow,
     Preprocessor,
@@ -158,7 +158,7 @@ class Task(TextTask[DocumentQuestion, DocumentRow]):
             results=list[DocumentAnswer],
             example={
                 "inputs": {
-                    "image": SAMPLE_INPUTS["inputs"],
+                    "image": EXAMPLE["inputs"],
                     "question": "Who sings?",
                     "word_boxes": [["Nina", [100, 100, 180, 140]], ["sings", [200, 100, 290, 140]]],
                 }

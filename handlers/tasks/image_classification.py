@@ -9,23 +9,18 @@ The body may also be the bytes of the image file.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
-import numpy as np
 import numpy.typing as npt
 from pydantic import BeforeValidator, PositiveInt
 
 from handlers.batching.rows import Outputs
-from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.config.handler_section import HandlerSection
 from handlers.tasks.base import Label
-from handlers.tasks.bases.image import IMAGE_ROWS, SAMPLE_INPUTS, ImageRow, ImageTask
-from handlers.tasks.bases.labels import sigmoid, softmax
+from handlers.tasks.bases.image import IMAGE_ROWS, ImageRow, ImageTask, image_wire
+from handlers.tasks.bases.labels import FUNCTIONS, Function, best_labels
 from handlers.tasks.bases.media import MediaInput
-from handlers.types.model_info import IMAGE_COLUMN, Exports, ModelOutputs, TaskDescription, Wire
+from handlers.types.model_info import Exports, ModelOutputs, TaskDescription
 from handlers.types.parameters import ANY, Parameters, PipelineNames, in_lower_case
-
-Function = Literal["sigmoid", "softmax", "none"]
 
 
 class ImageClassificationParameters(Parameters):
@@ -47,34 +42,22 @@ class Task(ImageTask):
 
     auto_class = "AutoModelForImageClassification"
     description = TaskDescription(
-        Wire(
-            inputs=str,
-            results=list[Label],
-            example=SAMPLE_INPUTS,
-            input_columns=(IMAGE_COLUMN,),
-            result_columns=("label", "score"),
-        ),
+        image_wire(results=list[Label], result_columns=("label", "score")),
         outputs=ModelOutputs(("logits",)),
         rows=IMAGE_ROWS,
         exports=Exports(fastest_formats={"cpu": "openvino"}),
+        has_labels=True,
     )
     parameters = ImageClassificationParameters
 
-    def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
-        super().__init__(checkpoint, settings)
-        self.labels = checkpoint.labels
-
     def decode(self, item: MediaInput, rows: Sequence[ImageRow], outputs: Sequence[Outputs]) -> Any:
-        scores = self.scores(item, outputs[0])
-        best = np.argsort(-scores, kind="stable")[: item.parameters.top_k]
-        return [{"label": self.labels[number], "score": float(scores[number])} for number in best]
+        return best_labels(self.labels, self.scores(item, outputs[0]), item.parameters.top_k)
 
     def scores(self, item: MediaInput, outputs: Outputs) -> npt.NDArray[Any]:
         """Return the score of each class. Shape: (classes,)."""
-        functions: dict[str, Any] = {"sigmoid": sigmoid, "softmax": softmax, "none": np.asarray}
-        return functions[item.parameters.function_to_apply or self._function()](outputs["logits"])
+        return FUNCTIONS[item.parameters.function_to_apply or self._function()](outputs["logits"])
 
-    def _function(self) -> str:
+    def _function(self) -> Function:
         if self.checkpoint.independent_labels or self.checkpoint.config.num_labels == 1:
             return "sigmoid"
         return "softmax"

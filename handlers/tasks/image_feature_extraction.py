@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 
 from handlers.batching.rows import Outputs
 from handlers.errors import Unprocessable
-from handlers.tasks.bases.image import IMAGE_ROWS, SAMPLE_INPUTS, ImageRow, ImageTask
+from handlers.tasks.bases.image import IMAGE_ROWS, ImageRow, ImageTask, image_wire
 from handlers.tasks.bases.media import MediaInput
 from handlers.types.embeddings import as_list
-from handlers.types.model_info import IMAGE_COLUMN, Exports, ModelOutputs, TaskDescription, Wire
+from handlers.types.model_info import Exports, ModelOutputs, TaskDescription
 from handlers.types.parameters import ANY, Parameters, PipelineNames
 
 
@@ -37,12 +37,7 @@ class Task(ImageTask):
 
     auto_class = "AutoModel"
     description = TaskDescription(
-        Wire(
-            inputs=str,
-            results=list[Any],
-            example=SAMPLE_INPUTS,
-            input_columns=(IMAGE_COLUMN,),
-        ),
+        image_wire(results=list[Any]),
         outputs=ModelOutputs(
             ("last_hidden_state", "pooler_output"), optional=("pooler_output",), are_vectors=True
         ),

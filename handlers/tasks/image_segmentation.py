@@ -29,22 +29,24 @@ from handlers.config.messages import enumerate_names
 from handlers.errors import RequestTooLarge, Unprocessable, WrongCheckpoint
 from handlers.media.images import png_in_base64
 from handlers.tasks.bases.image import (
+    GREY_IMAGE,
     IMAGE_ROWS,
     PIXELS,
-    SAMPLE,
-    SAMPLE_INPUTS,
     ImageRow,
     ImageTask,
     as_batch,
+    image_wire,
 )
 from handlers.tasks.bases.labels import sigmoid, softmax
 from handlers.tasks.bases.media import MediaInput
-from handlers.types.model_info import IMAGE_COLUMN, ModelOutputs, TaskDescription, Wire
+from handlers.types.model_info import ModelOutputs, TaskDescription
 from handlers.types.parameters import ANY, Parameters, PipelineNames
 from handlers.types.request import Request
 
 Subtask = Literal["panoptic", "instance", "semantic"]
 Probability = Annotated[float, Field(ge=0, le=1)]
+# Each family of models has some of these outputs.
+OUTPUTS = ("logits", "pred_masks", "class_queries_logits", "masks_queries_logits")
 # In the order in which the pipeline tries them.
 SUBTASKS: tuple[Subtask, ...] = ("panoptic", "instance", "semantic")
 # Each has 4 bytes: maps of probabilities in the size of the image, which are there at once.
@@ -85,41 +87,22 @@ class Task(ImageTask):
     """Image segmentation; answers as the image-segmentation pipeline does."""
 
     auto_class = "AutoModelForSemanticSegmentation"
-    # Each family has some of them.
     description = TaskDescription(
-        Wire(
-            inputs=str,
-            results=list[Segment],
-            example=SAMPLE_INPUTS,
-            input_columns=(IMAGE_COLUMN,),
-        ),
-        outputs=ModelOutputs(
-            (
-                "logits",
-                "pred_masks",
-                "class_queries_logits",
-                "masks_queries_logits",
-            ),
-            optional=(
-                "logits",
-                "pred_masks",
-                "class_queries_logits",
-                "masks_queries_logits",
-            ),
-        ),
+        image_wire(results=list[Segment]),
+        outputs=ModelOutputs(OUTPUTS, optional=OUTPUTS),
         rows=IMAGE_ROWS,
+        has_labels=True,
     )
     parameters = ImageSegmentationParameters
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
-        self.labels = checkpoint.labels
         self._methods: dict[str, Callable[..., Any]] = {
             name: method for name in SUBTASKS if (method := self._post_processing(name))
         }
         self._first = next(iter(self._methods), "none")
         kind = type(self.image_processor).__name__
-        if not self._methods or not self.preprocess(SAMPLE).features.keys() <= {
+        if not self._methods or not self.preprocess(GREY_IMAGE).features.keys() <= {
             PIXELS,
             "pixel_mask",
         }:

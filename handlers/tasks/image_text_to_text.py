@@ -151,7 +151,7 @@ class ImageTextInput(TypedDict):
 
 
 @dataclass(frozen=True)
-class ImagePromptQuery(PromptInput):
+class ImagePromptInput(PromptInput):
     """A prompt, and the files of the images whose tokens it has."""
 
     files: Sequence[bytes | RemoteFile] = ()
@@ -231,20 +231,20 @@ class Task(text_generation.Task):
     def _default_new_tokens(self) -> int:
         return int(self.settings.max_length or self.base.max_new_tokens or NEW_TOKENS)
 
-    def _query(self, request: Request, parameters: GenerationParameters) -> PromptInput:
+    def _parse_prompt(self, request: Request, parameters: GenerationParameters) -> PromptInput:
         inputs = request.inputs
         if isinstance(inputs, dict):
-            return self._query_of_form(inputs, request, parameters)
+            return self._input_of_form(inputs, request, parameters)
         if isinstance(inputs, list) and any(isinstance(item, dict) for item in inputs):
             chat = read_chat(inputs, self._reader.files, self.max_characters)
-            return self._query_of_chat(chat, request, parameters)
+            return self._input_of_chat(chat, request, parameters)
         if isinstance(inputs, str):
             self._check_placeholders(inputs, 0)
         if isinstance(inputs, TokenIds):
             self._check_ids(inputs)
-        return super()._query(request, parameters)
+        return super()._parse_prompt(request, parameters)
 
-    def _query_of_form(
+    def _input_of_form(
         self, inputs: Mapping[str, Any], request: Request, parameters: GenerationParameters
     ) -> PromptInput:
         """Return the input of images and a text: a prompt with image tokens, or else a chat."""
@@ -260,14 +260,14 @@ class Task(text_generation.Task):
             texts = [{"type": "text", "text": text}] if text else []
             messages = [{"role": "user", "content": [*parts, *texts]}]
             chat = read_chat(messages, self._reader.files, self.max_characters)
-            return self._query_of_chat(chat, request, parameters)
+            return self._input_of_chat(chat, request, parameters)
         self._check_placeholders(text, len(given))
         files = [self._reader.files.file(each, key) for each in given]
         # A stream cannot begin with the text of the prompt.
         stream = None if parameters.return_full_text else request.stream
-        return ImagePromptQuery(text, parameters, stream=stream, files=files)
+        return ImagePromptInput(text, parameters, stream=stream, files=files)
 
-    def _query_of_chat(
+    def _input_of_chat(
         self, chat: ImageChat, request: Request, parameters: GenerationParameters
     ) -> PromptInput:
         template = chat_template(self.tokenizer, parameters.offered_tools)
@@ -282,7 +282,7 @@ class Task(text_generation.Task):
                 f"The model's chat template has {shown:,} images for the {len(chat.files):,} of"
                 " these messages; send images in the messages of the user."
             )
-        return ImagePromptQuery(prompt, parameters, chat.messages, request.stream, files=chat.files)
+        return ImagePromptInput(prompt, parameters, chat.messages, request.stream, files=chat.files)
 
     def _check_placeholders(self, text: str, images: int) -> None:
         """Check that a text has as many image tokens as there are images.
@@ -361,7 +361,7 @@ class Task(text_generation.Task):
 
 
 def _files(item: PromptInput) -> Sequence[bytes | RemoteFile]:
-    return item.files if isinstance(item, ImagePromptQuery) else ()
+    return item.files if isinstance(item, ImagePromptInput) else ()
 
 
 def _image_token(processor: ProcessorMixin) -> str:

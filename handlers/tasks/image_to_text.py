@@ -32,11 +32,11 @@ from handlers.generation.parameters import (
 from handlers.generation.stopping import GenerationState
 from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, Deadline
-from handlers.tasks.bases.image import IMAGE_ROWS, SAMPLE_INPUTS, ImageRow, ImageTask
+from handlers.tasks.bases.image import IMAGE_ROWS, ImageRow, ImageTask, image_wire
 from handlers.tasks.bases.media import MediaInput
 from handlers.tasks.text_generation import Details, details
 from handlers.telemetry.metrics import Meter
-from handlers.types.model_info import IMAGE_COLUMN, Exports, ModelOutputs, TaskDescription, Wire
+from handlers.types.model_info import Exports, ModelOutputs, TaskDescription
 from handlers.types.parameters import ANY, PipelineNames
 from handlers.types.request import Request
 
@@ -97,13 +97,7 @@ class Task(ImageTask):
 
     auto_class = "AutoModelForImageTextToText"
     description = TaskDescription(
-        Wire(
-            inputs=str,
-            results=list[Caption],
-            example=SAMPLE_INPUTS,
-            input_columns=(IMAGE_COLUMN,),
-            result_columns=("generated_text",),
-        ),
+        image_wire(results=list[Caption], result_columns=("generated_text",)),
         outputs=ModelOutputs(("logits",)),
         rows=IMAGE_ROWS,
         exports=Exports(supported=False, one_forward=False),

@@ -41,9 +41,9 @@ from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, Deadline, before
 from handlers.process.ranks import agree
 from handlers.tasks.bases.image import (
+    EXAMPLE,
     IMAGE_ROWS,
     PIXELS,
-    SAMPLE_INPUTS,
     ImageRow,
     ImageTask,
     require_post_processing,
@@ -169,7 +169,7 @@ class Task(ImageTask):
             inputs=str,
             results=GeneratedMasks,
             example={
-                **SAMPLE_INPUTS,
+                **EXAMPLE,
                 "parameters": {"points_per_crop": 2},
             },
             input_columns=(IMAGE_COLUMN,),

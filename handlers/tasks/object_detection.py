@@ -22,14 +22,14 @@ from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.tasks.bases.image import (
     IMAGE_ROWS,
-    SAMPLE_INPUTS,
     ImageRow,
     ImageTask,
     as_batch,
+    image_wire,
     require_post_processing,
 )
 from handlers.tasks.bases.media import MediaInput
-from handlers.types.model_info import IMAGE_COLUMN, ModelOutputs, TaskDescription, Wire
+from handlers.types.model_info import ModelOutputs, TaskDescription
 from handlers.types.parameters import ANY, Parameters, PipelineNames
 
 
@@ -82,20 +82,15 @@ class Task(ImageTask):
 
     auto_class = "AutoModelForObjectDetection"
     description = TaskDescription(
-        Wire(
-            inputs=str,
-            results=list[DetectedObject],
-            example=SAMPLE_INPUTS,
-            input_columns=(IMAGE_COLUMN,),
-        ),
+        image_wire(results=list[DetectedObject]),
         outputs=ModelOutputs(("logits", "pred_boxes"), numbers=("pred_boxes",)),
         rows=IMAGE_ROWS,
+        has_labels=True,
     )
     parameters = ObjectDetectionParameters
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
-        self.labels = checkpoint.labels
         self._find_objects = require_post_processing(
             self.image_processor, "post_process_object_detection"
         )

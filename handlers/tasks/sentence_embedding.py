@@ -77,9 +77,9 @@ class Task(EmbeddingTask[EmbeddingInput]):
         return EmbeddingInput(text, parameters)
 
     def encode(self, inputs: Sequence[EmbeddingInput]) -> list[list[Row] | RequestError]:
-        texts = [[item.text, *([item.other] if item.other else [])] for item in inputs]
-        rows = iter(self.encode_embedded([text for each in texts for text in each]))
-        return [_together([next(rows) for _ in each]) for each in texts]
+        return self.encode_embedded(
+            [[item.text, *([item.other] if item.other else [])] for item in inputs]
+        )
 
     def decode(self, item: EmbeddingInput, rows: Sequence[Row], outputs: Sequence[Outputs]) -> Any:
         parameters = item.parameters
@@ -105,9 +105,3 @@ def _as_token_ids(inputs: Any) -> Any:
     if isinstance(inputs, list) and inputs and all(type(each) is int for each in inputs):
         return TokenIds(tuple(inputs))
     return inputs
-
-
-def _together(rows: Sequence[Row | RequestError]) -> list[Row] | RequestError:
-    """Return the rows of an input, or the first error among them."""
-    error = next((each for each in rows if isinstance(each, RequestError)), None)
-    return error or [each for each in rows if isinstance(each, Row)]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, ClassVar
 
 import torch
@@ -93,8 +92,7 @@ class Task(EmbeddingTask[SimilarityInput]):
         )
 
     def encode(self, inputs: Sequence[SimilarityInput]) -> list[list[Row] | RequestError]:
-        rows = iter(self.encode_embedded([text for item in inputs for text in item.texts]))
-        return [_together(list(islice(rows, len(item.texts)))) for item in inputs]
+        return self.encode_embedded([item.texts for item in inputs])
 
     def decode(
         self, item: SimilarityInput, rows: Sequence[Row], outputs: Sequence[Outputs]
@@ -118,9 +116,3 @@ class Task(EmbeddingTask[SimilarityInput]):
             return {OTHERS: sentences}
         listed = check_list(sentences, OTHERS, self.settings.max_rows)
         return {f"{OTHERS}[{number}]": text for number, text in enumerate(listed)}
-
-
-def _together(rows: Sequence[Row | RequestError]) -> list[Row] | RequestError:
-    """Return the rows of an input, or the first error among them."""
-    error = next((each for each in rows if isinstance(each, RequestError)), None)
-    return error or [each for each in rows if isinstance(each, Row)]

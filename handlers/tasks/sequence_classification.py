@@ -10,21 +10,18 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal, NotRequired
+from typing import Annotated, Any, ClassVar, NotRequired
 
-import numpy as np
 import numpy.typing as npt
 from pydantic import BeforeValidator, PositiveInt
 from typing_extensions import TypedDict
 
 from handlers.batching.rows import Outputs
 from handlers.batching.tokenization import Text, Window
-from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.config.handler_section import HandlerSection
 from handlers.config.messages import quote
 from handlers.errors import BadRequest, RequestError
 from handlers.tasks.base import Label
-from handlers.tasks.bases.labels import sigmoid, softmax
+from handlers.tasks.bases.labels import FUNCTIONS, Function, best_labels
 from handlers.tasks.bases.text import TextTask
 from handlers.types.model_info import (
     TEXT_COLUMN,
@@ -37,8 +34,6 @@ from handlers.types.model_info import (
 from handlers.types.parameters import ANY, TRUNCATED, Parameters, PipelineNames, in_lower_case
 from handlers.types.request import Request
 from handlers.types.text_checks import check_text, json_type
-
-Function = Literal["sigmoid", "softmax", "none"]
 
 
 class ClassificationParameters(Parameters):
@@ -103,12 +98,9 @@ class Task(TextTask[ClassificationInput, Window]):
         ),
         outputs=ModelOutputs(("logits",)),
         service="predict",
+        has_labels=True,
     )
     parameters = ClassificationParameters
-
-    def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
-        super().__init__(checkpoint, settings)
-        self.labels = checkpoint.labels
 
     def parse(self, request: Request) -> ClassificationInput:
         parameters: ClassificationParameters = self.read_parameters(request.parameters)
@@ -138,20 +130,15 @@ class Task(TextTask[ClassificationInput, Window]):
     def decode(
         self, item: ClassificationInput, rows: Sequence[Window], outputs: Sequence[Outputs]
     ) -> Any:
-        scores = self.scores(item, outputs[0])
-        best = np.argsort(-scores, kind="stable")[: item.parameters.top_k]
-        answers = []
-        for number in best:
-            answers.append({"label": self.labels[number], "score": float(scores[number])})
-        return answers[0] if item.single else answers
+        found = best_labels(self.labels, self.scores(item, outputs[0]), item.parameters.top_k)
+        return found[0] if item.single else found
 
     def scores(self, item: ClassificationInput, outputs: Outputs) -> npt.NDArray[Any]:
         """Return the score of each class. Shape: (classes,)."""
-        functions: dict[str, Any] = {"sigmoid": sigmoid, "softmax": softmax, "none": np.asarray}
-        return functions[item.parameters.function_to_apply or self._function](outputs["logits"])
+        return FUNCTIONS[item.parameters.function_to_apply or self._function](outputs["logits"])
 
     @cached_property
-    def _function(self) -> str:
+    def _function(self) -> Function:
         if self.checkpoint.config.problem_type == "regression":
             return "none"
         if self.checkpoint.independent_labels or self.checkpoint.config.num_labels == 1:

@@ -57,6 +57,7 @@ MAX_COMPARISONS = 100_000
 # A token's numbers: is it of the table, its column, its row, is it of the previous answer, and how
 # its number compares with others.
 TOKEN_TYPES = 7
+IN_TABLE, COLUMN, ROW, PREVIOUS = range(4)
 WORD = re.compile(r"\w+")
 Place = tuple[int, int]
 
@@ -284,9 +285,6 @@ def _read_after(rows: Sequence[RowT], number: int, before: Outputs) -> RowT:
     probabilities = cell_probabilities(rows[number - 1].features, before["logits"])
     selected = {cell for cell, value in probabilities.items() if value > SELECTED}
     return replace(rows[number], features=with_previous_answer(rows[number].features, selected))
-
-
-IN_TABLE, COLUMN, ROW, PREVIOUS = range(4)
 
 
 def read_table(value: Any, max_characters: int) -> Table:

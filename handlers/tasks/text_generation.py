@@ -257,7 +257,8 @@ class Task(GenerationTask[PromptInput]):
         has_assistant = self.settings.assistant_model is not None
         parameters.check_model(self.settings.adapters, has_assistant=has_assistant)
         parsed = replace(
-            self._query(request, parameters), use_remaining_context=request.use_remaining_context
+            self._parse_prompt(request, parameters),
+            use_remaining_context=request.use_remaining_context,
         )
         return self._with_grammar(parsed)
 
@@ -304,7 +305,7 @@ class Task(GenerationTask[PromptInput]):
     def padding(self) -> Padding:
         return Padding(self._pad_ids(), "left")
 
-    def _query(self, request: Request, parameters: GenerationParameters) -> PromptInput:
+    def _parse_prompt(self, request: Request, parameters: GenerationParameters) -> PromptInput:
         inputs, stream = request.inputs, request.stream
         if isinstance(inputs, list) and any(isinstance(item, dict) for item in inputs):
             messages = check_messages(inputs, self.max_characters)

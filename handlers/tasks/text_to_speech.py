@@ -175,11 +175,11 @@ class Task(BaseTask[SpeechInput, SpeechRow]):
         ),
         outputs=ModelOutputs(("waveform",)),
         rows=Rows(supports_packing=False),
+        # Durations are random numbers, so that two dtypes have waveforms of different lengths.
         exports=Exports(supported=False, one_forward=False),
         service="speak",
     )
     parameters = TextToSpeechParameters
-    # Durations are random numbers, so that two dtypes have waveforms of different lengths.
 
     def __init__(self, checkpoint: VitsCheckpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)

@@ -23,8 +23,6 @@ from typing_extensions import TypedDict
 
 from handlers.batching.rows import Outputs
 from handlers.batching.tokenization import Window, split_windows, tokenize
-from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.config.handler_section import HandlerSection
 from handlers.errors import RequestError, attempt
 from handlers.tasks.bases.labels import softmax
 from handlers.tasks.bases.text import TextTask
@@ -128,12 +126,9 @@ class Task(TextTask[TokenInput, Window]):
             ),
         ),
         outputs=ModelOutputs(("logits",), per_token=("logits",)),
+        has_labels=True,
     )
     parameters = TokenParameters
-
-    def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
-        super().__init__(checkpoint, settings)
-        self.labels = checkpoint.labels
 
     def parse(self, request: Request) -> TokenInput:
         parameters = self.read_parameters(request.parameters)

@@ -28,8 +28,8 @@ from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, Deadline, before
 from handlers.process.ranks import seeded
 from handlers.tasks.bases.image import (
+    EXAMPLE_QUESTION,
     IMAGE_ROWS,
-    SAMPLE_QUESTION,
     ImageQuestionInput,
     ImageQuestionTask,
     ImageRow,
@@ -73,7 +73,7 @@ class Task(ImageQuestionTask):
         Wire(
             inputs=ImageQuestionInput,
             results=list[VisualAnswer],
-            example=SAMPLE_QUESTION,
+            example=EXAMPLE_QUESTION,
             input_columns=(("image", "question"),),
             result_columns=("answer", "score"),
         ),

@@ -183,11 +183,11 @@ def _takes(model: Model, recorded: TrialResults) -> bool:
 
 def _run(task: BaseTask[Any, Any], model: Model, batches: list[list[Any]]) -> None:
     if isinstance(model, ContinuousModel):
-        task.run(model, _sample_rows(task), Meter())
+        task.run(model, _example_rows(task), Meter())
         return
     task.run_warmup(model, batches)
 
 
-def _sample_rows(task: BaseTask[Any, Any]) -> Sequence[Any]:
+def _example_rows(task: BaseTask[Any, Any]) -> Sequence[Any]:
     (rows,) = task.encode([task.parse(Request(**task.description.wire.example))])
     return [] if isinstance(rows, RequestError) else rows

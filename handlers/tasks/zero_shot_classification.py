@@ -116,16 +116,16 @@ class Task(PairTask[ZeroShotInput]):
                 "inputs": {"text": "The music is lovely.", "candidate_labels": "music, weather"}
             },
             input_columns=(("text", "candidate_labels"),),
+            # Versions below 1 of the hub's client read the result of the pipeline.
             hub_result=HubResult(re.compile("hf_hub/[1-9]"), _label_by_label),
         ),
         outputs=ModelOutputs(("logits",)),
+        has_labels=True,
     )
     parameters = ZeroShotParameters
-    # Versions below 1 of the hub's client read the result of the pipeline.
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
-        self.labels = checkpoint.labels
         self.entailment = _entailment_of(self.labels)
 
     @classmethod

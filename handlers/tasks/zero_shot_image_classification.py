@@ -31,7 +31,7 @@ from handlers.media.files import RemoteFile
 from handlers.model import Model
 from handlers.process.deadline import NO_DEADLINE, Deadline, before
 from handlers.tasks.base import Label
-from handlers.tasks.bases.image import IMAGE_ROWS, SAMPLE_INPUTS, ImageRow, ImageTask
+from handlers.tasks.bases.image import EXAMPLE, IMAGE_ROWS, ImageRow, ImageTask
 from handlers.tasks.bases.labels import (
     CandidateLabelParameters,
     Template,
@@ -113,7 +113,7 @@ class Task(ImageTask):
         Wire(
             inputs=str | ImageWithLabels,
             results=list[Label],
-            example={"inputs": {"image": SAMPLE_INPUTS["inputs"], "candidate_labels": "red, blue"}},
+            example={"inputs": {"image": EXAMPLE["inputs"], "candidate_labels": "red, blue"}},
             input_columns=(("image", "candidate_labels"), IMAGE_COLUMN),
             result_columns=("label", "score"),
         ),

@@ -260,6 +260,7 @@ class TaskDescription:
     Attributes:
         service: what the mode does under the name that embedding servers or OpenAI have for it, by
             which their protocols find it; None where they have no such thing.
+        has_labels: whether its models have classes, which the checkpoint names.
     """
 
     wire: Wire
@@ -268,6 +269,7 @@ class TaskDescription:
     exports: Exports = Exports()
     generation: Generation = Generation()
     service: Service | None = None
+    has_labels: bool = False
 
     @cached_property
     def abilities(self) -> set[Ability]:

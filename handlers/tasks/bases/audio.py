@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,14 +18,14 @@ from handlers.media.audio import AUDIO, INSTALL, PACKAGES, Samples, read_audio
 from handlers.model import Model
 from handlers.process.packages import require_package
 from handlers.tasks.bases.media import MediaInput, MediaTask
-from handlers.types.model_info import Rows
+from handlers.types.model_info import AUDIO_COLUMN, Rows, Wire
 
 # A minute at 16 kHz.
 DEFAULT_BATCH_SAMPLES = 960_000
 # Shorter audio has not one frame of some models.
 MIN_SECONDS = 0.1
 # Rows of this audio have one shape where the feature extractor pads all audio to one length.
-SAMPLE_SECONDS = (1.0, 1.7, 0.6)
+PROBE_SECONDS = (1.0, 1.7, 0.6)
 AUDIO_ROWS = Rows(
     kind="arrays",
     supports_packing=False,
@@ -32,12 +33,14 @@ AUDIO_ROWS = Rows(
     smaller_requests="fewer or shorter files",
 )
 # 0.1 seconds of silence, as FLAC in base64.
-SAMPLE_INPUTS = {
+EXAMPLE = {
     "inputs": (
         "ZkxhQwAAACIQABAAAAANAAANA+gA8AAABkCfCt/b50DLnNgYijV2HiR2hAAAKCAAAAByZWZlcmVuY2Ug"
         "bGliRkxBQyAxLjQuMyAyMDIzMDYyMwAAAAD/+HUIAAY/NAAAAGe/"
     )
 }
+# Declares a mode whose inputs are one audio file.
+audio_wire = partial(Wire, inputs=str, example=EXAMPLE, input_columns=(AUDIO_COLUMN,))
 
 
 class AudioTask(MediaTask[ArrayRow]):
@@ -85,7 +88,7 @@ class AudioTask(MediaTask[ArrayRow]):
 
     @property
     def graph_inputs(self) -> ArrayInputs:
-        lengths = (round(seconds * self.sampling_rate) for seconds in SAMPLE_SECONDS)
+        lengths = (round(seconds * self.sampling_rate) for seconds in PROBE_SECONDS)
         first, *others = (self.extract(np.zeros(length, np.float32)) for length in lengths)
         if all(row.shape == first.shape for row in others):
             return ArrayInputs(first.features)

@@ -115,7 +115,14 @@ class EmbeddingTask(TextTask[InputT, Row]):
             checked = check_text(prompt + checked, f"prompt and {name}", self.max_characters)
         return EmbeddedText(checked, prompt, truncate, side, parameters.max_length)
 
-    def encode_embedded(self, texts: Sequence[EmbeddedText]) -> list[Row | RequestError]:
+    def encode_embedded(
+        self, inputs: Sequence[Sequence[EmbeddedText]]
+    ) -> list[list[Row] | RequestError]:
+        """Return the rows of the texts of each input, or the first error among them."""
+        rows = iter(self._encode([text for texts in inputs for text in texts]))
+        return [_together([next(rows) for _ in texts]) for texts in inputs]
+
+    def _encode(self, texts: Sequence[EmbeddedText]) -> list[Row | RequestError]:
         """Return the row of each text; one that is too long is cut or refused."""
         written = [(each.text, None) for each in texts if isinstance(each.text, str)]
         encoding = tokenize(self.tokenizer, written) if written else BatchEncoding()
@@ -183,3 +190,9 @@ class EmbeddingTask(TextTask[InputT, Row]):
             not set(end).isdisjoint(self.tokenizer.all_special_ids) for end in (ids[:1], ids[-1:])
         )
         return max(int(first), len(ids) - int(last) - cut)
+
+
+def _together(rows: Sequence[Row | RequestError]) -> list[Row] | RequestError:
+    """Return rows, or the first error among them."""
+    error = next((each for each in rows if isinstance(each, RequestError)), None)
+    return error or [each for each in rows if isinstance(each, Row)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,7 +40,7 @@ from handlers.media.images import IMAGE, read_image
 from handlers.model import Model
 from handlers.process.deadline import Deadline
 from handlers.tasks.bases.media import MediaInput, MediaTask
-from handlers.types.model_info import Limits, Rows
+from handlers.types.model_info import IMAGE_COLUMN, Limits, Rows, Wire
 from handlers.types.request import Request
 from handlers.types.text_checks import check_text, json_type
 
@@ -124,7 +125,7 @@ def _noise(size: tuple[int, int]) -> Image.Image:
 # 32 images of the size that most models read.
 DEFAULT_BATCH_PIXELS = 32 * 224 * 224
 # A red square of 64 x 64 pixels, as PNG in base64.
-SAMPLE_INPUTS = {
+EXAMPLE = {
     "inputs": (
         "iVBORw0KGgoAAAANSUhEUgAAAEAAAABAAQMAAACQp+OdAAAAA1BMVEXIKChQLvxyAAAAD0lEQVR42mNgGAWj"
         "gHwAAAJAAAHgTR1EAAAAAElFTkSuQmCC"
@@ -136,9 +137,11 @@ IMAGE_ROWS = Rows(
     cost_unit="pixels",
     smaller_requests="fewer or smaller images",
 )
-SAMPLE = Image.new("RGB", (64, 64), "grey")
+# Declares a mode whose inputs are one image.
+image_wire = partial(Wire, inputs=str, example=EXAMPLE, input_columns=(IMAGE_COLUMN,))
+GREY_IMAGE = Image.new("RGB", (64, 64), "grey")
 # Images of these sizes have rows of one shape where the image processor resizes all to one size.
-SAMPLE_SIZES = ((64, 64), (96, 64), (64, 128), (512, 512))
+PROBE_SIZES = ((64, 64), (96, 64), (64, 128), (512, 512))
 
 
 @dataclass(frozen=True)
@@ -160,13 +163,13 @@ class ImageTask(MediaTask[ImageRow]):
         super().__init__(checkpoint, settings, IMAGE, settings.max_image_bytes)
         self.image_processor = checkpoint.image_processor
         self._preprocessor = Preprocessor(self.image_processor)
-        row = self.preprocess(SAMPLE)
+        row = self.preprocess(GREY_IMAGE)
         # A model with images of one size takes them, however large they are.
         self._most_pixels = max(self.budget, row.size)
 
     def warmup_batches(self, config: ModelConfig, model: Model) -> list[list[Any]]:
         """Return grey images, two, as many as a batch has, and one."""
-        row = self.preprocess(SAMPLE)
+        row = self.preprocess(GREY_IMAGE)
         most = max(1, self.budget // row.cost)
         counts = dict.fromkeys(min(count, most) for count in (2, max(2, config.batchSize), 1))
         return [[row] * count for count in counts]
@@ -179,7 +182,7 @@ class ImageTask(MediaTask[ImageRow]):
 
     @property
     def graph_inputs(self) -> ArrayInputs:
-        rows = [self.preprocess(SAMPLE.resize(size)) for size in SAMPLE_SIZES]
+        rows = [self.preprocess(GREY_IMAGE.resize(size)) for size in PROBE_SIZES]
         if len({row.shape for row in rows}) > 1:
             raise WrongCheckpoint(
                 "preprocessor_config.json",
@@ -248,7 +251,7 @@ def as_batch(outputs: Outputs) -> SimpleNamespace:
 
 FORM = '{"image": …, "question": …}'
 QUESTION = "What is it?"
-SAMPLE_QUESTION = {"inputs": {"image": SAMPLE_INPUTS["inputs"], "question": QUESTION}}
+EXAMPLE_QUESTION = {"inputs": {"image": EXAMPLE["inputs"], "question": QUESTION}}
 
 
 class ImageQuestionInput(TypedDict):

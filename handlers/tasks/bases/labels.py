@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import AliasChoices, Field
 
 from handlers.errors import BadRequest, RequestTooLarge
+from handlers.tasks.base import Label
 from handlers.types.parameters import Parameters
 from handlers.types.text_checks import check_text
 
@@ -22,6 +24,14 @@ def softmax(logits: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
 def sigmoid(logits: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     """Return each logit's own probability, without overflow for large negative ones."""
     return np.asarray(0.5 * (1 + np.tanh(0.5 * np.asarray(logits, dtype=np.float64))))
+
+
+Function = Literal["sigmoid", "softmax", "none"]
+FUNCTIONS: Mapping[Function, Callable[[npt.NDArray[Any]], npt.NDArray[Any]]] = {
+    "sigmoid": sigmoid,
+    "softmax": softmax,
+    "none": np.asarray,
+}
 
 
 LABEL_KEYS = ("candidate_labels", "candidateLabels")
@@ -56,6 +66,15 @@ def with_input_labels(parameters: dict[str, Any], labels: dict[str, Any]) -> dic
     """
     given = {name: each for name, each in parameters.items() if each is not None}
     return given if not given.keys().isdisjoint(LABEL_KEYS) else {**labels, **given}
+
+
+def best_labels(labels: Sequence[str], scores: npt.NDArray[Any], top_k: int | None) -> list[Label]:
+    """Return labels with their scores, best first; all of them where `top_k` is None."""
+    best = np.argsort(-scores, kind="stable")[:top_k]
+    found: list[Label] = []
+    for number in best:
+        found.append({"label": labels[number], "score": float(scores[number])})
+    return found
 
 
 def read_labels(given: list[str] | str | None, max_labels: int, max_characters: int) -> list[str]:
