@@ -3,6 +3,7 @@
 # mypy: disable-error-code="import-not-found, no-redef, no-untyped-def"
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 try:
@@ -11,7 +12,7 @@ try:
     from handlers.process.resources import FreedMemory
     from handlers.process.threads import set_num_threads
     from handlers.telemetry.metrics import Meter
-except ModuleNotFoundError:  # version 0.2.0
+except ImportError:  # version 0.2.0
     from handlers.checkpoints.devices import pick_device
     from handlers.runtime.deadline import Deadline
     from handlers.runtime.memory import FreedMemory
@@ -21,7 +22,7 @@ except ModuleNotFoundError:  # version 0.2.0
 try:
     from handlers.dispatcher import Dispatcher
     from handlers.worker_start import load_engine, prepare_process
-except ModuleNotFoundError:  # version 0.2.0
+except ImportError:  # version 0.2.0
     from handlers.protocols.dispatcher import Dispatcher
     from handlers.runtime.integrity import verify
     from handlers.runtime.memory import limit_memory_growth
@@ -34,7 +35,8 @@ except ModuleNotFoundError:  # version 0.2.0
         silence_libraries()
 
     def load_engine(folder, config=None, device="cpu"):  # type: ignore[misc]  # noqa: D103
-        engine = Engine.load(folder, config, device, sums=verify(folder))
+        sums = {"sums": verify(folder)} if "sums" in signature(Engine.load).parameters else {}
+        engine = Engine.load(folder, config, device, **sums)
         engine.require_health()
         return engine
 
@@ -42,7 +44,7 @@ except ModuleNotFoundError:  # version 0.2.0
 try:
     from handlers.types.model_info import TEXT_COLUMN
     from handlers.types.request import Request
-except ModuleNotFoundError:  # version 0.2.0
+except ImportError:  # version 0.2.0
     from handlers.schemas.model_info import TEXT_COLUMN
     from handlers.schemas.request import Request
 

@@ -14,7 +14,6 @@ from starlette.responses import Response, StreamingResponse
 
 from handlers.errors import BadRequest, Overloaded, RequestError, RequestTooLarge
 from handlers.http.response import encode_json
-from handlers.http.streams import is_stream
 from hosts.served_model import Part
 
 try:
@@ -25,6 +24,8 @@ except ImportError:  # version 0.2.0 and before, which read the last field of a 
         return iter(names)
 
 
+# The content types of responses in parts; `handlers.http.streams` of older archives is another one.
+STREAMS = ("text/event-stream", "application/x-ndjson")
 FORM = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data"
 MAX_FIELDS = 1000
@@ -153,7 +154,7 @@ async def in_time(parts: AsyncIterator[Part], seconds: float) -> AsyncIterator[P
 async def to_response(parts: AsyncIterator[Part]) -> Response:
     """Return a response that sends parts as they come if it is a stream, otherwise together."""
     status, content_type, headers, first = await anext(parts)
-    if is_stream(content_type):
+    if content_type.startswith(STREAMS):
         return StreamingResponse(_bodies(first, parts), status, headers, media_type=content_type)
     whole = b"".join([each async for each in _bodies(first, parts)])
     return Response(whole, status, headers, media_type=content_type or None)

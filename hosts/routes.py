@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from handlers.errors import NotFound, RequestError
-from handlers.http.request import PATH_FIELD
 
 MODEL_ROUTES = (
     re.compile(
@@ -28,6 +27,8 @@ MODEL_ROUTES = (
     ),
     re.compile(r"/models/(?P<model>[^/]+)/(?P<verb>invoke)"),
 )
+# The path below a model in the query; `handlers.http.request` of older archives has no name for it.
+PATH_FIELD = "path"
 METHODS = ("GET", "POST", "PUT")
 EXPLAINS = ("explanations", "explain")
 INVOCATIONS = "/invocations"

@@ -12,13 +12,12 @@ from typing import Any
 
 from handlers.errors import ConfigError, Overloaded
 from handlers.http.limits import BodyLimits
-from handlers.http.streams import is_stream
 from hosts.archives import Archive
 from hosts.asgi.backend import Answer, Backend, ModelEntry, ModelRequest, State
 from hosts.asgi.errors import UnknownModel
 from hosts.batch_metrics import BatchMetrics
 from hosts.batcher import Batcher
-from hosts.http import in_time, to_row
+from hosts.http import STREAMS, in_time, to_row
 from hosts.model import ArchiveModel
 from hosts.served_model import ServedModel
 
@@ -108,7 +107,7 @@ class InProcessBackend(Backend):
                 status, content_type, own, first = await anext(timed)
                 named = {"content-type": content_type, **own} if content_type else own
                 bodies = _bodies(first, timed)
-                if not is_stream(content_type):
+                if not content_type.startswith(STREAMS):
                     whole = b"".join([body async for body in bodies])
                     named["content-length"] = str(len(whole))
                     bodies = _bodies(whole)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,6 +21,7 @@ import uvicorn
 from hosts.asgi.access import ApiKeys
 from hosts.asgi.server import ServerSettings, create_application
 from hosts.asgi.torchserve import Addresses, TorchServeBackend
+from scripts.paths import ROOT
 from scripts.serving.ports import free_ports
 from tests.waiting import wait_for
 
@@ -265,6 +268,16 @@ def test_a_connection_that_torchserve_closes_is_opened_again() -> None:
                 assert answer.status_code == 200
                 time.sleep(0.1)
         thread.join(SECONDS)
+
+
+def test_it_starts_without_torch() -> None:
+    """Torch takes seconds to import, and memory."""
+    program = (
+        "import sys, hosts.asgi.server, hosts.asgi.torchserve as _;"
+        " print([name for name in ('torch', 'transformers') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout == "[]\n", done.stderr
 
 
 def test_a_response_that_takes_too_long_is_an_error() -> None:
