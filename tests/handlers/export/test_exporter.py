@@ -222,7 +222,6 @@ def test_a_dtype_that_changes_labels_is_refused_with_the_rows(
 class Quantizing:
     """A stand-in for a format: its models have other labels until fewer blocks are quantized."""
 
-    lossy: bool = True
     specs: list[ModelSpec] = field(default_factory=list)
 
     def is_lossy(self, config: ModelConfig) -> bool:
