@@ -69,8 +69,6 @@ class WrongConfig(ConfigError):
 
     Args:
         where: the key or file.
-        problem: what is wrong.
-        remedy: how to fix it.
     """
 
     def __init__(self, where: str, problem: str, remedy: str) -> None:
@@ -83,8 +81,6 @@ class WrongCheckpoint(ConfigError):
 
     Args:
         where: the file or checkpoint.
-        problem: what is wrong.
-        remedy: how to fix it.
     """
 
     def __init__(self, where: str, problem: str, remedy: str) -> None:
@@ -96,7 +92,6 @@ class RequestError(KitError):
     """The error of a single request, which has the error as its response.
 
     Attributes:
-        status: the HTTP status.
         kind: the type that TorchServe has for such errors.
         hub_type: the type that text-generation-inference has for them; None where it has none.
         headers: further headers of the response.
@@ -336,7 +331,6 @@ def attempt_all(
 
     Args:
         function: returns a result or an error for each item.
-        items: the items.
         may_repeat: whether an item may be passed again; one that may not gets the error.
     """
     if not items:
@@ -357,9 +351,7 @@ def attempt_parts(
     """Call a function with fewer and fewer items, after it has failed with all of them.
 
     Args:
-        together: the error of all items.
         function: returns a result or an error for each item.
-        items: the items.
         may_repeat: whether an item may be passed again; one that may not gets the error.
     """
     repeats = [may_repeat(item) for item in items]

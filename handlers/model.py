@@ -28,7 +28,6 @@ class Assistant:
     """The draft model of assisted decoding.
 
     Args:
-        module: the draft model.
         limit: the number of its positions; None where it has no limit.
     """
 
@@ -85,7 +84,6 @@ class Model(ABC):
     """A loaded model.
 
     Attributes:
-        capabilities: what it can do.
         padded_limit: the longest row, with the tokens that are generated after it, that may share a
             batch with rows of other lengths. A trial at load sets it: it is infinite where padding
             changes no outputs, and 0 where a row beside a longer one has other outputs than alone.
@@ -110,8 +108,6 @@ class Model(ABC):
         """Enable packed rows if the model supports them, and return whether it does.
 
         Args:
-            trial: rows to try it on.
-            padding: the padding ids.
             per_token: names of the outputs that have a value for each token.
         """
         return False
@@ -202,8 +198,6 @@ class Model(ABC):
         """Generate text.
 
         Args:
-            batch: left-padded prompts.
-            config: the generation parameters.
             **extra: further arguments of transformers' `generate`.
 
         Returns:

@@ -25,9 +25,7 @@ def load_engine(
     """Check the sums of an archive, load its model, and predict the sample of its mode.
 
     Args:
-        folder: the unpacked archive.
         config: its YAML; by default it is read from the folder.
-        device: where the model runs.
 
     Raises:
         ConfigError: the archive, its YAML or its checkpoint is invalid.

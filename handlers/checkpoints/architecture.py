@@ -45,11 +45,6 @@ def check_head(config: PreTrainedConfig, handler: HandlerSection, auto_class_nam
 
     Only the config is needed, so a mistake is reported before weights are downloaded or loaded.
 
-    Args:
-        config: the config of the checkpoint.
-        handler: the `handler` section.
-        auto_class_name: transformers' auto class for the mode.
-
     Raises:
         WrongCheckpoint: the auto class does not support the model type, or, unless the YAML sets
             `allow_random_head`, the head or the number of labels differs.
@@ -130,11 +125,6 @@ def check_computation(config: PreTrainedConfig, auto_class: str, checkpoint: str
 
     Falcon, Phi-3, DeepSeek-V3 and Nomic BERT are such checkpoints. gte-Qwen2 is none: its Qwen2
     attends in both directions. Entries of classes that the mode does not load change nothing.
-
-    Args:
-        config: its config.
-        auto_class: the auto class that loads it.
-        checkpoint: its name, for errors.
 
     Raises:
         WrongCheckpoint: it has code of its own, or attends in both directions.

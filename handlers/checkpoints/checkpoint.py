@@ -90,8 +90,6 @@ class Checkpoint:
     Those of other libraries derive from it, and a task names the class that it reads.
 
     Attributes:
-        directory: its files.
-        config: its config.
         handler: the `handler` section, with the settings of its tokenizer.
     """
 
@@ -413,7 +411,6 @@ def read_labels(directory: Path, id2label: Mapping[int, str], count: int) -> lis
     Args:
         directory: the directory of `index_to_name.json`, which is optional.
         id2label: the labels of the checkpoint's config.
-        count: the number of classes.
 
     Raises:
         WrongCheckpoint: `index_to_name.json` cannot be read or does not name every class.

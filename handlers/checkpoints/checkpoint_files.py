@@ -56,8 +56,6 @@ def weights_file(
 
     Args:
         names: the names of all files of a repository or folder.
-        place: the repository or folder, for errors.
-        allow_pickle: `handler.allow_pickle`.
         read: returns the path of one of its files, for what an error says of them.
 
     Raises:
@@ -108,9 +106,7 @@ def check_weights(folder: Path, config: object, *, allow_pickle: bool) -> None:
     """Check that transformers reads nothing but allowed weights in a folder.
 
     Args:
-        folder: the checkpoint.
         config: its config, which can name another file with the weights.
-        allow_pickle: `handler.allow_pickle`.
 
     Raises:
         WrongCheckpoint: there are only pickles, which are not allowed; an index, or the config,
@@ -161,7 +157,6 @@ def missing_config(
 
     Args:
         names: the names of its files, and of those in its folders.
-        place: the folder or repository.
         read: returns the path of one of its files, where they are here.
     """
     kinds = (
@@ -288,7 +283,6 @@ class ModelIndex:
     Each component has a folder of its name. Other values are settings of the pipeline.
 
     Attributes:
-        pipeline: the name of the pipeline's class.
         components: the library and the class of each component, by its name, which is its folder.
     """
 

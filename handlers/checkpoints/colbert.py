@@ -95,10 +95,7 @@ class Colbert:
     """The files of a checkpoint beside its model.
 
     Attributes:
-        directory: the checkpoint.
-        tokenization: how queries and documents become tokens.
         layers: the layers behind the model in modules.json.
-        dimension: how many numbers a vector has.
         has_weight: whether `linear.weight` is among the weights of the model.
         do_lower_case: whether texts are read in lower case.
     """
@@ -113,10 +110,6 @@ class Colbert:
     @classmethod
     def read(cls, directory: Path, hidden_size: int) -> Self:
         """Read the files of a checkpoint.
-
-        Args:
-            directory: the checkpoint.
-            hidden_size: the size of the model's vectors.
 
         Raises:
             WrongCheckpoint: a file is damaged, or a module is not supported.

@@ -41,11 +41,7 @@ def import_diffusers() -> Any:
 
 @dataclass(frozen=True)
 class DiffusionCheckpoint(Checkpoint):
-    """A diffusers checkpoint without its weights; its config has the name of its pipeline.
-
-    Attributes:
-        index: its `model_index.json`.
-    """
+    """A diffusers checkpoint without its weights; its config has the name of its pipeline."""
 
     index: ModelIndex
 

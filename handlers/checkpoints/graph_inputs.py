@@ -27,11 +27,7 @@ WIDTHS = (9, 16, 7)
 
 
 class GraphInputs(ABC):
-    """What an exported graph takes.
-
-    Attributes:
-        kind: the kind of its rows.
-    """
+    """What an exported graph takes."""
 
     kind: RowKind
 
@@ -164,7 +160,6 @@ class ArrayTextInputs(ArrayInputs):
     """Arrays of one shape, for any number of rows, beside any number of texts.
 
     Attributes:
-        texts: the inputs of the texts.
         width: the number of tokens of each text; None for any.
     """
 
@@ -193,14 +188,7 @@ class ArrayTextInputs(ArrayInputs):
 
 
 def example_batch(names: Sequence[str], vocabulary: int, rows: int, width: int) -> Batch:
-    """Return rows of random tokens without special ones; a third of the last row is padding.
-
-    Args:
-        names: names of the model inputs.
-        vocabulary: the size of the vocabulary.
-        rows: the number of rows.
-        width: the number of tokens per row.
-    """
+    """Return rows of random tokens without special ones; a third of the last row is padding."""
     return RowMaker.unframed(vocabulary).batch(names, rows, width)
 
 

@@ -95,10 +95,6 @@ def verify(folder: Path, environment: Mapping[str, str] = os.environ) -> dict[st
 def check_sums(listed: Mapping[str, str], found: Mapping[str, str]) -> None:
     """Check that the files of an archive have the sums that are listed.
 
-    Args:
-        listed: the sum of each path, as the archive says.
-        found: the sum of each path, as the files have it.
-
     Raises:
         DamagedArchive: one is missing or has another.
     """

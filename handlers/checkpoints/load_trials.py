@@ -63,7 +63,6 @@ class TrialResults(_Strict):
         packing: the numbers of the mask and of the pooling layer of packed rows, where the head
             pools; None for a model that does not pack rows.
         padded_limit: that of the model; None where it is infinite.
-        runs_alone: that of the model.
     """
 
     packing: tuple[Number, Number | None] | None
@@ -77,11 +76,8 @@ class TrialKey(_Strict):
     Attributes:
         files: a digest of the SHA-256 sums of all other files of the archive.
         settings: a digest of the YAML as it was read, with the format of `save_mode: auto`.
-        packages: the versions of packages.
         processor: a digest of the lines of the processor in `/proc/cpuinfo`.
         capability: the instructions that torch uses, and its precision of float32 products.
-        threads: how many threads torch uses.
-        dtype: the data type that the model computes in.
         variables: those of the environment that select kernels.
     """
 
@@ -102,9 +98,6 @@ class TrialKey(_Strict):
 
         Args:
             sums: the verified sum of each file of the archive; empty where they were not verified.
-            config: the YAML.
-            device: the device of the model.
-            dtype: the data type that it computes in.
         """
         # Imported here because packing, which needs the name of the file, imports no torch.
         import torch  # noqa: PLC0415

@@ -98,13 +98,7 @@ def _is_unused(key: str, value: Any) -> bool:
 
 @dataclass(frozen=True)
 class LoraFiles:
-    """A LoRA adapter without its weights.
-
-    Attributes:
-        folder: the folder of its files.
-        settings: its adapter_config.json.
-        modules: the modules of the model that it changes.
-    """
+    """A LoRA adapter without its weights."""
 
     folder: Path
     settings: LoraSettings
@@ -134,13 +128,7 @@ class LoraFiles:
 
 
 def adapter_folder(directory: Path, name: str, source: str) -> Path:
-    """Return the folder of an adapter: beside the checkpoint, or the local one that the YAML names.
-
-    Args:
-        directory: the folder of the checkpoint.
-        name: the name of the adapter.
-        source: what the YAML names.
-    """
+    """Return the folder of an adapter: beside the checkpoint, or where the YAML says."""
     beside, local = directory / FOLDER / name, Path(source)
     return local if local.is_dir() and not beside.is_dir() else beside
 
@@ -161,10 +149,6 @@ def read_settings(folder: Path) -> LoraSettings:
 
 def check_files(sizes: Mapping[str, int], place: str) -> None:
     """Check that an adapter has settings of a usual size, and its weights as safetensors.
-
-    Args:
-        sizes: the size of each file in bytes.
-        place: the folder or repository, for errors.
 
     Raises:
         WrongCheckpoint: it has not, or has its weights as a pickle only.

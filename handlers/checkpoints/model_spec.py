@@ -33,14 +33,8 @@ class ModelSpec:
 
     Attributes:
         directory: the weights. For an exported model it can lack the other checkpoint files.
-        checkpoint: config, tokenizer and labels.
-        auto_class: the name of transformers' auto class.
-        outputs: the model outputs that the task reads.
-        config: the YAML.
-        device: the device to load the model on.
         calibration: representative batches for a quantized export.
         padding: padding ids, if the export should support packed rows where possible.
-        row_kind: the kind of rows that the model takes.
         decision_scores: returns outputs whose last axis has the scores of one decision.
         reduction: returns what reduces the outputs of the model in its graph; None where they stay
             as they are.
@@ -69,11 +63,7 @@ class ModelSpec:
         return any(self.directory.glob(WEIGHTS))
 
     def of_checkpoint(self, dtype: str) -> ModelSpec:
-        """Return the spec of the checkpoint in the directory of an exported model.
-
-        Args:
-            dtype: the dtype that it computes in.
-        """
+        """Return the spec of the checkpoint in the directory of an exported model."""
         static = replace(self, config=self.config.model_copy(update={"continuousBatching": None}))
         return static.with_settings(save_mode=CHECKPOINT, dtype=dtype)
 

@@ -36,9 +36,6 @@ def placement_arguments(
     """Return the arguments of `from_pretrained` that place the weights.
 
     Args:
-        config: the YAML.
-        checkpoint: the config of the checkpoint.
-        directory: the checkpoint.
         device: the device of a model that is on a single one.
 
     Raises:
@@ -77,9 +74,6 @@ def pick_device(properties: Mapping[str, Any]) -> torch.device:
     """Return the device that TorchServe's BaseHandler selects: a GPU only if one is assigned.
 
     NVIDIA GPUs and, with ROCm builds of torch, AMD GPUs are both `cuda` devices.
-
-    Args:
-        properties: `system_properties` of TorchServe's context.
     """
     gpu, accelerator = properties.get("gpu_id"), find_accelerator()
     if gpu is None or accelerator is None:
@@ -97,11 +91,7 @@ def find_accelerator() -> str | None:
 
 
 def serving_device_type(device_type: str | None) -> str:
-    """Return the type of the devices that TorchServe gives to workers on a machine like this one.
-
-    Args:
-        device_type: `deviceType` of the YAML.
-    """
+    """Return the type of the devices that TorchServe gives to workers on this machine."""
     if device_type == "cpu":
         return "cpu"
     return find_accelerator() or ("cuda" if device_type else "cpu")
@@ -125,10 +115,6 @@ ALWAYS_AVAILABLE = ("cpu", "disk")
 
 def device_map_arguments(handler: HandlerSection, directory: Path) -> dict[str, Any]:
     """Return the arguments of `from_pretrained` that distribute the layers as the YAML specifies.
-
-    Args:
-        handler: the `handler` section.
-        directory: the checkpoint.
 
     Raises:
         WrongConfig: a device is not available, or `model_parallel` is set with a single device.
@@ -227,10 +213,6 @@ def _offload_directory(directory: Path) -> Path:
 
 def check_tensor_parallel(config: PreTrainedConfig, processes: int) -> None:
     """Check that transformers can split a model into equal parts.
-
-    Args:
-        config: the config of the checkpoint.
-        processes: the number of parts.
 
     Raises:
         WrongConfig: the model type has no tensor parallel plan, or its attention heads cannot be

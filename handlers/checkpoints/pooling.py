@@ -38,11 +38,7 @@ class TextSlots:
 
     @classmethod
     def of_mask(cls, mask: torch.Tensor) -> TextSlots:
-        """Return the slots of padded rows, one text each.
-
-        Args:
-            mask: the attention mask. Shape: (rows, width).
-        """
+        """Return the slots of padded rows, one text each; the mask has shape (rows, width)."""
         numbers = torch.ones_like(mask[:, 0]).cumsum(0)
         same = numbers[:, None] == numbers[None]
         return cls((same[:, :, None] & mask.bool()[None]).flatten(1))
@@ -127,8 +123,6 @@ class PoolingHead(torch.nn.Module):
     """What the outputs of a model for tokens become in its graph.
 
     Attributes:
-        reads: the name of the output that is reduced.
-        writes: the name of the result.
         inputs: names of inputs that the reduction reads, and the model does not: a number for each
             token among the features of a row.
         pools: whether there is one result for each text, and not for each token.
@@ -147,18 +141,12 @@ class PoolingHead(torch.nn.Module):
 
         Args:
             values: the output `reads` of the model. Shape: (rows, width, size).
-            slots: the slots of each text.
             **inputs: the tensors of `inputs`. Shape: (rows, width).
         """
 
 
 class ModelWithPooling(PreTrainedModel):
-    """A model with a reduction behind it.
-
-    Args:
-        module: the model.
-        reduction: the reduction.
-    """
+    """A model with a reduction behind it."""
 
     # The model has chosen its attention; this class must only not refuse it.
     _supports_sdpa = _supports_flash_attn = _supports_flex_attn = True

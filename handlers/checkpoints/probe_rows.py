@@ -39,7 +39,6 @@ class RowMaker:
         names: the names of the model's inputs, without the attention mask.
         before: the special tokens before those of a text.
         after: the special tokens after them.
-        pad: the id of padding.
     """
 
     ids: Sequence[int]
@@ -71,7 +70,6 @@ class RowMaker:
 
         Args:
             names: the names of the inputs; those that are neither ids nor the mask are zeros.
-            rows: the number of rows.
             width: the number of tokens of the others.
         """
         last = width - width // 3
@@ -110,8 +108,6 @@ def probe_rows(config: PreTrainedConfig, maker: RowMaker, max_tokens: int | None
     """Return rows on which a model shows what padding and packing do to its outputs.
 
     Args:
-        config: the config of the checkpoint.
-        maker: makes the rows.
         max_tokens: the longest row that the model may get; None if there is no limit.
     """
     positions = max_tokens or sys.maxsize

@@ -117,11 +117,7 @@ class SentenceTransformer:
     """The modules of a checkpoint behind its model, without their weights.
 
     Attributes:
-        directory: the checkpoint.
-        pooling: the config of the pooling.
-        layers: the modules behind it.
         normalizes: whether the vectors have a length of 1 at the end.
-        dimension: how many numbers a vector has.
         limits: how long a text may be, and whether it is read in lower case.
         settings: the prompts, and how vectors are compared.
     """
@@ -137,10 +133,6 @@ class SentenceTransformer:
     @classmethod
     def read(cls, directory: Path, hidden_size: int) -> SentenceTransformer:
         """Read the files of a checkpoint.
-
-        Args:
-            directory: the checkpoint.
-            hidden_size: the size of the model's vectors.
 
         Raises:
             WrongCheckpoint: a file is damaged, or a module is not supported.

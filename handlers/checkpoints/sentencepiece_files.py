@@ -121,7 +121,6 @@ class Vocabulary:
     """The tokens of a model in the order of their ids, and those that are found in any text.
 
     Attributes:
-        tokens: all tokens.
         special: those of languages, which have no text.
         codes: those that a text begins with, such as `>>fra<<`.
     """

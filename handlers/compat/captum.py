@@ -17,9 +17,7 @@ class TokenizedPrompt(TextTokenInput):
     Breaks when `LLMAttribution` reads another attribute of a `TextTokenInput` than those of here.
 
     Args:
-        ids: the token ids of the prompt.
         special: 1 for each special token, 0 for others.
-        tokenizer: the tokenizer of the model.
         baseline_token_id: the token that stands for one that is left out.
     """
 

@@ -18,11 +18,7 @@ def resume_download(
     Breaks when `http_get` takes no `resume_size`, or does not go on after a connection was lost.
 
     Args:
-        url: the file on the hub.
         file: what was downloaded before.
-        headers: the headers of the request.
-        size: the size of the whole file.
-        name: the name of the file, in messages.
 
     Raises:
         OSError: the file has another size, without an errno; or it cannot be written.

@@ -24,7 +24,6 @@ def hide_packages(
     Breaks when a package is found in another way than by Python's import system.
 
     Args:
-        *names: the modules.
         silence: a logger that is limited to errors within the block.
         even_imported: whether modules that are imported already are hidden, too.
     """

@@ -34,7 +34,6 @@ def choose_adapters_of_rows(
     """Have a layer ask for the adapter of each row before each forward.
 
     Args:
-        layer: the layer.
         names: returns the name of each row's adapter, None for no adapter; or None where all rows
             have the active one.
 

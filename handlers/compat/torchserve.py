@@ -101,7 +101,6 @@ def send_parts(context: Any, parts: Sequence[tuple[int, bytes, bool | None]]) ->
     """Send a message with parts of responses, whose heads are in the context.
 
     Args:
-        context: TorchServe's context.
         parts: the row, the part of its response, and whether another part follows; None for a whole
             response. A row can have two parts.
 

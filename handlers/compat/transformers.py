@@ -196,9 +196,7 @@ def create_manager(
     Args:
         module: the model, whose attention the manager changes.
         ends: the ids of the tokens that end a text.
-        block_size: the number of tokens in a block of the cache.
         blocks: the number of blocks for texts.
-        max_batch_tokens: the number of tokens in a step.
 
     Breaks when `ContinuousBatchingConfig` has other names, or the settings that are off here work.
     """
@@ -283,7 +281,6 @@ def join_processor(
     Args:
         kind: the class of the processor.
         parts: the tokenizer and the image processor, by the names of the attributes.
-        settings: the settings of the processor.
 
     Breaks when the parts are checked elsewhere than in `check_argument_for_proper_class`: the check
     looks for classes of videos, which the newest transformers does not have without torchvision.

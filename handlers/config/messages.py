@@ -56,7 +56,6 @@ def describe_validation_error(model: type[BaseModel], error: ValidationError) ->
 
     Args:
         model: the validated model, whose keys are suggested for an unknown key.
-        error: the validation error.
     """
     errors = error.errors(include_url=False)
     details, keys = errors[0], [str(part) for part in errors[0]["loc"]]

@@ -290,7 +290,6 @@ class ModelConfig(TorchServeSection):
         """Validate a parsed YAML document.
 
         Args:
-            document: the document.
             where: its file, for error messages.
 
         Raises:

@@ -13,7 +13,6 @@ class ServingDefaults:
     TorchServe's own defaults are batches of one request, and no continuous batching.
 
     Attributes:
-        batch_size: `batchSize`.
         max_batch_delay: `maxBatchDelay` in milliseconds. With 0, TorchServe makes batches of two at
             most.
         response_timeout: `responseTimeout` in seconds; None for TorchServe's default.

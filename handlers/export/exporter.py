@@ -86,10 +86,6 @@ def export_checkpoint(
     `continuousBatching` every export is measured, and its texts are compared, too.
 
     Args:
-        export_format: the format of the YAML.
-        load_reference: loads the checkpoint itself, for the comparison.
-        directory: the checkpoint.
-        config: the YAML.
         target: the output directory; a measured export includes `quality.json`.
         samples: representative requests; required for a lossy export.
 
@@ -143,10 +139,6 @@ def measure_checkpoint(
     says that the model is served in float32.
 
     Args:
-        load: loads the checkpoint.
-        directory: the checkpoint.
-        config: the YAML.
-        target: the output directory of `quality.json`.
         samples: representative requests; without any, nothing is measured.
 
     Returns:

@@ -96,9 +96,6 @@ def check_fidelity(
     """Check that an exported model has the outputs of its checkpoint.
 
     Args:
-        module: the checkpoint.
-        model: the exported model.
-        batches: the inputs to compare on.
         what: the file of the exported model, for the error message.
         tolerance: the maximum difference relative to the largest output, or to 1 if that is less.
 
@@ -391,8 +388,6 @@ def compare_texts(
     computes texts together, in another order of additions.
 
     Args:
-        task: the task, which generates.
-        reference: the checkpoint, which runs `generate`.
         model: the model whose texts run side by side.
         rows: texts; the models continue the first ones.
     """

@@ -25,8 +25,6 @@ class Change:
 
     Attributes:
         place: the file and line of the sample, with the token or output; never its text.
-        expected: the decision of the checkpoint.
-        found: the decision of the model.
         margin: the difference of the checkpoint's two best probabilities; None for a regression.
     """
 
@@ -50,11 +48,9 @@ class TextFidelity:
     """The comparison of greedy texts that run side by side with those of `generate`.
 
     Attributes:
-        texts: the number of texts.
         equal_texts: how many of them are equal.
         tokens: the number of tokens: those of each text up to the first one that differs. What
             follows it continues another text.
-        token_agreement: the share of equal tokens.
     """
 
     texts: int
@@ -80,9 +76,6 @@ class VectorFidelity:
 
     Attributes:
         cosine: the mean cosine of both vectors of a text, or of a token.
-        lowest_cosine: the lowest one.
-        rank_correlation: Spearman's, of the similarities of all pairs of texts.
-        pairs: the number of pairs.
     """
 
     cosine: float
@@ -108,10 +101,7 @@ class FidelityReport:
     """The comparison of two models on the same rows.
 
     Attributes:
-        rows: the number of rows.
         decisions: the number of decisions: one for each text, token, or start and end of an answer.
-        label_agreement: the share of equal decisions.
-        largest_score_difference: the largest difference of a probability.
         close_calls: how many of the changed decisions have a margin below `CLOSE_CALL`.
         dtype: the dtype that the compared model computes in; None in reports of earlier versions.
         rejected: the report of the dtype that `dtype: auto` selects, if the agreement was too low

@@ -41,8 +41,6 @@ class Shape:
     """The fixed shape of a compiled graph.
 
     Attributes:
-        rows: rows per batch.
-        width: tokens per row.
         per_token: names of the outputs that have a value for each token.
     """
 
@@ -56,7 +54,6 @@ class ExportManifest:
     """The description of an exported graph.
 
     Attributes:
-        signature: its inputs and outputs.
         dtype: the dtype that it computes in; None if that is set when it is loaded.
         shape: the shape that it was compiled for; None if it takes any shape.
     """
@@ -80,10 +77,6 @@ class ExportManifest:
 
         A graph without a manifest comes from TorchServe's example: its inputs are token ids and
         attention mask, its outputs those of the task.
-
-        Args:
-            folder: the exported model.
-            outputs: names of the outputs that the task reads.
 
         Raises:
             WrongCheckpoint: the graph lacks one of the outputs.

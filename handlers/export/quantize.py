@@ -50,7 +50,6 @@ class AccuracyTarget:
     """The criterion for a quantized model, which is also applied to the finished export.
 
     Attributes:
-        min_agreement: the minimum agreement; 0 disables the check.
         compare: compares the outputs of the float32 model with those of another one.
         per_token: names of the outputs that have a value for each token.
         settings: OpenVINO's settings for each dtype that the served graph may compute in, the
@@ -104,13 +103,9 @@ def quantize(
     batches or a minimum agreement, everything is quantized.
 
     Args:
-        graph: an `openvino.Model`.
         quantization: `int8` quantizes weights and activations, `int8_weights` and `int4_weights`
             compress the weights only.
         batches: representative inputs; required for `int8`.
-        target: the accuracy criterion.
-        nncf: the NNCF package.
-        compile_model: `openvino.compile_model`.
         errors: the error of each block from an earlier call for the same model; an empty one is
             filled.
     """

@@ -103,13 +103,7 @@ def plan(config: ModelConfig) -> ModelConfig:
 
 
 def resolve(config: ModelConfig, directory: Path, device: str) -> ModelConfig:
-    """Return the config of a packed model, with the format that `auto` was when it was packed.
-
-    Args:
-        config: the YAML.
-        directory: the unpacked archive.
-        device: the type of the worker's device.
-    """
+    """Return the config of a packed model, with the format that `auto` was when it was packed."""
     if config.handler.save_mode != AUTO:
         return config
     path = directory / CHOICE_FILE
@@ -127,9 +121,6 @@ def export(
     `save_mode: auto` a file names the format; it is the checkpoint itself if the export fails.
 
     Args:
-        directory: the checkpoint.
-        config: the YAML.
-        target: the output directory.
         samples: representative requests for calibration and evaluation.
 
     Returns:

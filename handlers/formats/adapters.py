@@ -25,7 +25,6 @@ class LoraAdapters:
     """The adapters that were added to a module; without a selection it computes as without them.
 
     Args:
-        module: the module.
         names: peft's name of each adapter.
     """
 
@@ -87,8 +86,6 @@ def load_adapters(
     """Add adapters to a module in its data type; returns None where there are none.
 
     Args:
-        module: the module.
-        directory: the folder of the checkpoint.
         sources: the names of the adapters, and what the YAML names for each.
 
     Raises:

@@ -30,7 +30,6 @@ class Choice:
     """What `save_mode: auto` is.
 
     Attributes:
-        save_mode: the format.
         device: the type of device that it was chosen for.
         reason: why it was chosen, as a clause.
     """
@@ -97,7 +96,6 @@ def resolve_auto_dtype(spec: ModelSpec, report: FidelityReport | None) -> ModelS
     with quantized weights in their config.
 
     Args:
-        spec: the model to load.
         report: the report of the archive; None if there is none.
     """
     handler = spec.config.handler

@@ -32,12 +32,10 @@ class FormatCapabilities:
     """What a format can do.
 
     Attributes:
-        row_kinds: the kinds of rows that its models take.
         generates: the auto classes whose models generate text in it.
         is_lossy: whether outputs differ from the checkpoint even in float32, so that every export
             is evaluated.
         dtypes: the supported values of `handler.dtype`, in addition to `auto`.
-        quantizations: the supported values of `handler.quantization`.
         calibrated: quantizations that need calibration, which generating tasks do not support.
         engines: the supported values of `handler.engine`, which let sequences join a running batch.
         has_fixed_shape: whether a graph has a fixed shape of `batch_size` rows and `max_length`
@@ -66,7 +64,6 @@ class BaseFormat(ABC):
     """A storage and execution format; `handlers/formats/<save_mode>.py` has one class `Format`.
 
     Attributes:
-        capabilities: what it can do.
         packages: the install command of each required package other than torch and transformers.
     """
 
@@ -106,7 +103,6 @@ class BaseFormat(ABC):
         """Return a model that answers each text when it ends, for `continuousBatching`.
 
         Args:
-            spec: the model to load.
             model: the loaded model, after the trial of its batches.
         """
         if isinstance(model, GenerationBackend):
@@ -116,11 +112,6 @@ class BaseFormat(ABC):
 
     def export(self, spec: ModelSpec, target: Path, inputs: GraphInputs) -> None:
         """Export a checkpoint to this format, and check that the outputs are equal.
-
-        Args:
-            spec: the checkpoint and the YAML.
-            target: the output directory.
-            inputs: what the graph takes.
 
         Raises:
             ConfigError: the checkpoint cannot be exported, the outputs differ, or a package is
@@ -168,7 +159,6 @@ class BaseFormat(ABC):
         """Import one of the packages of the format.
 
         Args:
-            package: a key of `packages`.
             reason: the setting that requires it, for the error message; `save_mode` by default.
 
         Raises:

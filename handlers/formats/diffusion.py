@@ -75,9 +75,6 @@ class DiffusionModel(ImageModel):
     """A pipeline of diffusers.
 
     Images are made one after the other: in a batch of them, rounding would depend on the others.
-
-    Args:
-        pipeline: the pipeline.
     """
 
     def __init__(self, pipeline: Any) -> None:

@@ -82,8 +82,6 @@ class PaddedGraph(torch.nn.Module):
     """A model for padded rows with positional inputs and a tuple of outputs.
 
     Args:
-        module: the model.
-        signature: names of inputs and outputs.
         mask: makes the attention mask of the model from that of padding, of shape (rows, width).
     """
 
@@ -140,8 +138,6 @@ class StackedGraph(torch.nn.Module):
     """A model for stacked arrays with positional inputs and a tuple of outputs.
 
     Args:
-        module: the model.
-        signature: names of inputs and outputs.
         mask: makes the attention mask of texts that the model reads beside the arrays.
         padded: whether arrays have padding, so that the model has to make masks of its own.
     """
@@ -178,11 +174,6 @@ def build_graph(module: PreTrainedModel, spec: ModelSpec, inputs: GraphInputs) -
     """Return a graph of a model.
 
     For tokens it takes packed rows, or padded rows if the model does not support packing.
-
-    Args:
-        module: the model.
-        spec: the specification of the export.
-        inputs: what the graph takes.
 
     Raises:
         WrongCheckpoint: the model writes texts.
@@ -235,8 +226,6 @@ def dynamic_shapes(
     """Return the `dynamic_shapes` of torch.export.
 
     Args:
-        graph: the graph.
-        inputs: what it takes.
         example: positional inputs.
     """
     named = zip(graph.signature.inputs, example, strict=True)
@@ -247,7 +236,6 @@ def example_inputs(graph: AnyGraph, batches: Sequence[Batch]) -> tuple[torch.Ten
     """Return positional inputs for tracing a graph.
 
     Args:
-        graph: the graph.
         batches: padded batches; a graph for packed rows needs the names of their inputs only.
     """
     if not graph.signature.is_packed:
@@ -312,7 +300,6 @@ def find_graph_file(directory: Path, name: str, pattern: str | None = None) -> P
     """Return the file of an exported model.
 
     Args:
-        directory: the directory of the model.
         name: the name that the exporter writes.
         pattern: a glob pattern, of which the first match is used; the name by default.
 
@@ -379,9 +366,7 @@ def _warn_about_dtype(spec: ModelSpec, exported: str | None, name: str) -> None:
     """Log a warning if `dtype: auto` selects another dtype here than on the exporting machine.
 
     Args:
-        spec: the specification of the model.
         exported: the dtype of the graph; None if its manifest has none.
-        name: the file of the graph.
     """
     if spec.config.handler.dtype != "auto" or exported is None:
         return

@@ -57,7 +57,6 @@ class DecoderGraph(torch.nn.Module):
     """The decoder with a cache.
 
     Args:
-        module: the model.
         heads: layer and number of the heads whose weights say when a token is spoken.
     """
 
@@ -158,8 +157,6 @@ def convert(
     """Return encoder and decoder as instances of `openvino.Model`.
 
     Args:
-        module: the model.
-        config: its generation config.
         batch: inputs of some rows.
     """
     features = batch["input_features"]
@@ -170,7 +167,6 @@ def _convert_encoder(module: PreTrainedModel, features: torch.Tensor) -> Any:
     """Return the encoder as an `openvino.Model`, for any number of rows.
 
     Args:
-        module: the model.
         features: the features of some rows.
     """
     graph = _convert(EncoderGraph(module), (features,))
@@ -248,7 +244,6 @@ class DecoderState:
     """The cache of one call of `generate`, in the state of a request of OpenVINO.
 
     Args:
-        decoder: the compiled decoder.
         audio: keys and values of the cross-attention by their names, as tensors of OpenVINO.
         rows: the number of rows, those of all beams.
     """
@@ -358,14 +353,7 @@ class _Whisper(WhisperWithOtherCache):
 
 
 class WhisperModel(Model):
-    """Whisper in OpenVINO.
-
-    Args:
-        graphs: encoder and decoder.
-        config: the config of the model.
-        generation_config: its generation config.
-        settings: OpenVINO's settings.
-    """
+    """Whisper in OpenVINO."""
 
     def __init__(
         self,

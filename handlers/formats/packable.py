@@ -44,7 +44,6 @@ class Packable:
     """A module that has the same outputs for packed texts as for each text alone.
 
     Attributes:
-        module: the model.
         mask: makes the attention mask of the module.
         pooling_layer: for a head that pools the first vector of each text, returns the layer whose
             output is reduced to these vectors; None for other heads.
@@ -191,10 +190,6 @@ def as_packable(
     of a pooled head may hide.
 
     Args:
-        module: the model.
-        trial: the rows to try.
-        padding: the padding ids.
-        names: names of the outputs that the task reads.
         per_token: those of them that have a value for each token.
     """
     if isinf(trial.limit):

@@ -104,8 +104,6 @@ class PretrainedModel(Model):
     """A transformers module.
 
     Args:
-        module: the module.
-        outputs: names of the outputs that the task reads.
         adapters: its LoRA adapters, if it has any.
         reads_tokens: whether its rows are tokens, whose vectors explanations need gradients of.
     """
@@ -329,11 +327,7 @@ def compile_forward(forward: Callable[..., Any], options: Compile) -> Callable[.
 
 
 class VitsModel(SpeechModel):
-    """A module of VITS.
-
-    Args:
-        module: the module.
-    """
+    """A module of VITS."""
 
     def __init__(self, module: PreTrainedModel) -> None:
         self.module: Any = module

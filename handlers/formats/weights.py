@@ -92,7 +92,6 @@ def _remove_unread_parts(module: PreTrainedModel, pools: bool, random_pooler: bo
     """Have a base model compute what is read of it alone, without a cache.
 
     Args:
-        module: the model.
         pools: whether the output of its pooler is read.
         random_pooler: whether the checkpoint has no weights of its pooler.
     """

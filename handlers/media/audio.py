@@ -87,10 +87,7 @@ def read_audio(file: bytes, name: str, sampling_rate: int, max_seconds: float) -
     """Return the samples of an audio file, mixed to one channel.
 
     Args:
-        file: the bytes of the file.
-        name: its name in an error.
         sampling_rate: the rate of the returned samples, in Hz.
-        max_seconds: the maximum duration.
 
     Returns:
         Samples, usually between -1 and 1. Shape: (samples,).

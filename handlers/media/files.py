@@ -67,8 +67,6 @@ class MediaFiles:
 
     Args:
         kind: what the files are.
-        max_bytes: the maximum number of bytes of a file.
-        hosts: the hosts whose URLs are fetched.
         timeout: seconds in which the URLs of a batch are fetched.
     """
 
@@ -89,7 +87,6 @@ class MediaFiles:
         Args:
             value: bytes, or a text with them in base64 or in a data URI, or a URL, or an object
                 with one of these under the key of the kind or `b64`.
-            name: its name in an error.
 
         Raises:
             BadRequest: it is something else, empty, or not in base64.
@@ -137,12 +134,7 @@ class MediaFiles:
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A URL in a request, on a host that is allowed.
-
-    Attributes:
-        url: the URL.
-        name: its name in an error.
-    """
+    """A URL in a request, on a host that is allowed."""
 
     url: str
     name: str
@@ -187,9 +179,6 @@ class RemoteFiles:
         hosts: host names, with `:PORT` for a port other than 80 and 443; `*.example.com` stands for
             all names below `example.com`.
         timeout: seconds for the files of one batch, redirects included.
-        max_bytes: the maximum number of bytes of a file.
-        resolve: returns the addresses of a host.
-        connect: connects to an address.
     """
 
     def __init__(

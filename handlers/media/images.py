@@ -55,11 +55,6 @@ def read_image(file: bytes, name: str, max_pixels: int) -> Image.Image:
 
     Transparency is ignored, as transformers' pipelines do.
 
-    Args:
-        file: the bytes of the file.
-        name: its name in an error.
-        max_pixels: the maximum number of pixels.
-
     Raises:
         BadRequest: the file is broken, or is in another format.
         RequestTooLarge: the image has more pixels, or takes too long to decode.
@@ -96,8 +91,6 @@ def convert_png(text: str, content_type: str, quality: int | None = None) -> byt
     """Return a PNG file in base64 as a file of one of `IMAGE_TYPES`.
 
     Args:
-        text: the file in base64.
-        content_type: the type.
         quality: that of a JPEG or WebP file, from 0 to 100; by default Pillow's.
     """
     file = base64.b64decode(text)
@@ -184,7 +177,6 @@ def read_words(image: Image.Image, language: str | None) -> WordBoxes:
     """Return the words of an image, as transformers' pipeline reads them.
 
     Args:
-        image: the image.
         language: Tesseract's name of the language; by default English.
 
     Raises:

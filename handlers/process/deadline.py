@@ -25,9 +25,7 @@ class TimeLimits:
     """The time limits of one batch in seconds.
 
     Attributes:
-        predict: for predictions alone.
         shared_predict: for the predictions of a batch that has explanations, too.
-        explain: for explanations.
         hang: from which a batch counts as hanging, so that the worker has to end.
     """
 
@@ -41,8 +39,6 @@ class Deadline:
     """A time limit that starts when the object is created.
 
     Args:
-        seconds: the time limit; by default there is none.
-        clock: returns the time in seconds.
         source: another one, which ends this one where it is ended.
     """
 

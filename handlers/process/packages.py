@@ -14,11 +14,6 @@ from handlers.telemetry.log_levels import silence_imported
 def require_package(package: str, reason: str, install: str) -> Any:
     """Import an optional package and limit the loggers of export libraries to errors.
 
-    Args:
-        package: the name of the module.
-        reason: the setting that requires it, for the error message.
-        install: the command that installs it, for the error message.
-
     Raises:
         WrongConfig: the package is not installed or cannot be imported.
     """

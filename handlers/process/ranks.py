@@ -83,8 +83,6 @@ class SharedRequest:
 
     Attributes:
         row: the fields of its body: texts and bytes.
-        headers: its headers.
-        streams: whether parts of its response can be sent.
     """
 
     row: Mapping[str, Any]

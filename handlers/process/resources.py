@@ -92,9 +92,6 @@ class FreedMemory:
     """Memory that was freed in this process, and that glibc keeps for later.
 
     Other systems than Linux with glibc are left as they are.
-
-    Args:
-        clock: returns a time in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

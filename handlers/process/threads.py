@@ -174,10 +174,6 @@ class LazyLoad(Generic[Loaded_co]):
     """Loads something at the first call, in a thread of its own, and keeps it.
 
     After an error, calls have the same error for some time, and then load again.
-
-    Args:
-        load: loads it.
-        clock: returns the time in seconds.
     """
 
     def __init__(
@@ -235,10 +231,8 @@ class Paced:
     """Calls a function for one thread at a time, and at most so often.
 
     Args:
-        function: the function.
         most: how many calls there may be within some seconds.
         seconds: these seconds.
-        clock: returns the time in seconds.
     """
 
     def __init__(

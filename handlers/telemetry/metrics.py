@@ -62,7 +62,6 @@ class MetricsReporter:
         gauge: TorchServe's `MetricTypes.GAUGE`.
         interval: seconds between two reports. The counts of the batches after a report are in the
             next one, which comes at the latest when they have waited for an interval.
-        clock: returns the time in seconds.
     """
 
     def __init__(

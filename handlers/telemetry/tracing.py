@@ -60,8 +60,6 @@ class Tracer:
 
     Args:
         provider: OpenTelemetry's provider of tracers.
-        model: the name of the model.
-        version: its version.
     """
 
     def __init__(self, provider: Any, model: str, version: str) -> None:
@@ -78,8 +76,6 @@ class Tracer:
         """Record the spans of the requests of a batch, which share its stages.
 
         Args:
-            headers: the headers of each request.
-            statuses: the status of each response.
             meter: counts and stages of the batch.
         """
         if not meter.stages:
