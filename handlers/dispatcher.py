@@ -165,17 +165,16 @@ class Dispatcher:
     def _response(
         self, protocol: BaseProtocol, parsed: ParsedRequest, outcomes: Sequence[Any]
     ) -> HttpResponse:
-        """Return the response from the outcome of each request.
-
-        Raises:
-            RequestError: the response is an error.
-        """
+        """Return the response from the outcome of each request; an error is raised."""
         if parsed.checks_health and (failure := self._engine.failure):
             raise failure
+        errors = 0
         for outcome in outcomes:
             if isinstance(outcome, RequestError):
+                errors += 1
                 _shorten(outcome)
-        if parsed.operation is Operation.EXPLAIN and _wants_page(parsed, outcomes):
+        is_explained = parsed.operation is Operation.EXPLAIN and errors < len(outcomes)
+        if is_explained and prefers_page(parsed.http_request.header("accept")):
             results = [result_or_error_body(outcome) for outcome in parsed.by_item(outcomes)]
             views = protocol.model.explanation_views or target_view
             response = HttpResponse(render(results, views), content_type=HTML)
@@ -198,11 +197,6 @@ def _by_path(known: Sequence[BaseProtocol]) -> dict[str, list[BaseProtocol]]:
             earlier = known[:number]
             found[path] = [each for each in earlier if each.paths is None or path in each.paths]
     return found
-
-
-def _wants_page(parsed: ParsedRequest, outcomes: Sequence[Any]) -> bool:
-    failed = all(isinstance(outcome, RequestError) for outcome in outcomes)
-    return prefers_page(parsed.http_request.header("accept")) and not failed
 
 
 def _error_response(

@@ -74,14 +74,13 @@ class KeyTable:
             return http_request
         self.check_values(content)
         unknown = [name for name in content if name not in self.keys]
-        return http_request.with_response_headers(_listed(unknown)) if unknown else http_request
+        if not unknown:
+            return http_request
+        listed = enumerate_names(unknown, limit=MAX_SHOWN, width=MAX_CHARACTERS)
+        return http_request.with_response_headers({UNKNOWN_KEYS: listed})
 
     def check_values(self, content: Mapping[str, Any]) -> None:
-        """Check that no refused key has a value with an effect.
-
-        Raises:
-            Unprocessable: one has.
-        """
+        """Refuse the first key whose value asks for what the route cannot do."""
         for name, value in content.items():
             key = self.keys.get(name)
             if key and key.treatment == "refused" and not _is_neutral(value, key):
@@ -122,14 +121,8 @@ def _is_neutral(value: Any, key: Key) -> bool:
     )
 
 
-def _listed(names: Sequence[str]) -> dict[str, str]:
-    return {UNKNOWN_KEYS: enumerate_names(names, limit=MAX_SHOWN, width=MAX_CHARACTERS)}
-
-
 # Bodies by name, from the sample request of a mode.
 Examples = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-
-
 # What a model without the ability does not do, for errors.
 MISSING: Mapping[Ability, str] = {
     "embed": "makes no embeddings of texts",
@@ -202,11 +195,7 @@ class Route:
         return self.keys.check(http_request)
 
     def check_abilities(self, model: ModelInfo) -> None:
-        """Check that a model does what the route is for; the engine checks for a tokenizer.
-
-        Raises:
-            Unprocessable: it does not.
-        """
+        """Refuse a model that does not do what a route needs; the engine checks for a tokenizer."""
         if "tokenizes" in self.abilities or not self.abilities:
             return
         if model.task.abilities.isdisjoint(self.abilities):
@@ -257,11 +246,6 @@ class ParsedRequest:
             if isinstance(item, Request):
                 requests.append(item)
         return requests
-
-    @property
-    def explains(self) -> bool:
-        """Whether the requests are for explanations."""
-        return self.http_request.explains
 
     def by_item(self, outcomes: Sequence[Any]) -> list[Any]:
         """Return the outcome of each item, from the outcomes of the requests."""
@@ -359,32 +343,18 @@ class BaseProtocol(ABC):
         return not (self.model.task.wire.takes_pairs and is_pair(inputs))
 
     def check_count(self, count: int, name: str) -> None:
-        """Check that a body has at least one item, and at most `max_rows` of the YAML.
-
-        Raises:
-            BadRequest: it has none.
-            RequestTooLarge: it has too many.
-        """
+        """Refuse an empty list, and more items than `max_rows` of the YAML."""
         check_count(count, name, self.model.limits.max_rows)
 
 
 def check_not_explained(http_request: HttpRequest) -> None:
-    """Check that a path with results alone is not requested below `/explanations`.
-
-    Raises:
-        Unprocessable: it is.
-    """
+    """Refuse a path that has no explanations below `/explanations`."""
     if http_request.explains:
         raise Unprocessable(f"{http_request.path} explains nothing; send inputs without this path.")
 
 
 def texts_or_ids(value: Any, name: str, max_rows: int) -> list[Any]:
-    """Return the texts of a body: one or several, or the token ids of one or of several.
-
-    Raises:
-        BadRequest: the list is empty.
-        RequestTooLarge: there are too many.
-    """
+    """Return the texts of a body: one or several, or the token ids of one or of several."""
     is_list = isinstance(value, list) and type(next(iter(value), None)) is not int
     texts = value if is_list else [value]
     check_count(len(texts), name, max_rows)
@@ -430,12 +400,7 @@ def with_names(error: RequestError, names: Mapping[str, str]) -> RequestError:
 
 
 def check_count(count: int, name: str, max_rows: int) -> None:
-    """Check that a list has at least one item, and at most a number.
-
-    Raises:
-        BadRequest: it has none.
-        RequestTooLarge: it has too many.
-    """
+    """Refuse an empty list, and more items than a maximum."""
     if not count:
         raise BadRequest(f"{name} is an empty list; send at least one item.")
     if count > max_rows:

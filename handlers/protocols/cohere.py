@@ -365,11 +365,7 @@ class Protocol(BaseProtocol):
         return ParsedRequest(http_request, [request], write)
 
     def _texts(self, body: EmbedBody) -> list[Any]:
-        """Return the texts of a body.
-
-        Raises:
-            RequestError: there are none or too many, or parts that are no texts.
-        """
+        """Return the texts of a body: `texts`, or the texts in `inputs`."""
         if (body.texts is None) == (body.inputs is None):
             raise BadRequest("The body has neither texts nor inputs, or both; send texts.")
         if body.texts is not None:

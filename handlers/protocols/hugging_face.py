@@ -227,7 +227,7 @@ class Protocol(BaseProtocol):
         if isinstance(outcome, RequestError):
             if not streaming_started([request]):
                 return self.error_response(parsed.http_request, outcome)
-            return SERVER_SENT_EVENTS.response(_error_event(outcome))
+            return SERVER_SENT_EVENTS.response(event(outcome.hub_body()))
         if not isinstance(request.stream, TokenEventStream):
             return SERVER_SENT_EVENTS.response(event({"result": outcome}))
         new_text = self._new_text(outcome[0][self.model.task.wire.result_columns[0]], request)
@@ -239,14 +239,16 @@ class Protocol(BaseProtocol):
         if parsed.http_request.header("accept"):
             content_type = preferred_type(parsed.http_request, default=JSON)
             if content_type != JSON:
-                columns = () if parsed.explains else self.model.task.wire.result_columns
+                columns = (
+                    () if parsed.http_request.explains else self.model.task.wire.result_columns
+                )
                 return format_results(results, content_type, columns)
         return HttpResponse(encode_json(self.response_body(parsed, results)))
 
     def _file_type(self, parsed: ParsedRequest) -> str:
         """Return the type of the file that is the response; empty for one of another kind."""
         files, request = self.model.task.wire.result_files, parsed.http_request
-        if files is None or parsed.explains or not request.takes_bytes:
+        if files is None or parsed.http_request.explains or not request.takes_bytes:
             return ""
         if kind := preferred_file(request, files.content_types):
             return kind
@@ -262,7 +264,11 @@ class Protocol(BaseProtocol):
             for item in (result if isinstance(result, list) else [result])
         ]
         if self.model.task.wire.result_files is None or len(items) != 1:
-            return self.error_response(parsed.http_request, _several_files(kind, len(items)))
+            error = Unprocessable(
+                f"A response of type {kind} is one file, and the result has {len(items)}; ask for"
+                " one, or accept application/json."
+            )
+            return self.error_response(parsed.http_request, error)
         return HttpResponse(
             self.model.task.wire.result_files.convert(items[0], kind), content_type=kind
         )
@@ -351,15 +357,3 @@ def _text_only(text: str) -> ShownToken:
 def _step_event(step: int, steps: int) -> bytes:
     value: StepEvent = {"step": step, "steps": steps}
     return event(value)
-
-
-def _several_files(content_type: str, count: int) -> Unprocessable:
-    return Unprocessable(
-        f"A response of type {content_type} is one file, and the result has {count}; ask for one,"
-        " or accept application/json."
-    )
-
-
-def _error_event(error: RequestError) -> bytes:
-    """Return the last event of a response that an error ends."""
-    return event(error.hub_body())

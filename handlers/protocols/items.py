@@ -94,11 +94,7 @@ def _read_object(body: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def read_target(body: Mapping[str, Any], *, explains: bool) -> dict[str, Any]:
-    """Return the `target` of an object as a parameter, where an explanation is requested.
-
-    Raises:
-        RequestTooLarge: it has too many values.
-    """
+    """Return the `target` of an object as a parameter, where an explanation is requested."""
     if not explains or "target" not in body:
         return {}
     parameters = {"target": body["target"]}
@@ -107,11 +103,7 @@ def read_target(body: Mapping[str, Any], *, explains: bool) -> dict[str, Any]:
 
 
 def read_stream(body: Mapping[str, Any]) -> bool:
-    """Return whether an object requests a stream of events.
-
-    Raises:
-        BadRequest: `stream` is neither true nor false.
-    """
+    """Return whether an object requests a stream."""
     stream = body.get("stream")
     if stream not in (None, True, False):
         raise BadRequest(f"stream must be true or false, and is {json_type(stream)}.")
@@ -119,11 +111,7 @@ def read_stream(body: Mapping[str, Any]) -> bool:
 
 
 def check_keys(body: Mapping[str, Any], known: Sequence[str], owner: str) -> None:
-    """Check that an object has no other keys.
-
-    Raises:
-        BadRequest: it has; the text names the nearest known one.
-    """
+    """Refuse keys that are not known; the sentence names the nearest known one."""
     if others := body.keys() - set(known):
         unknown = min(str(key) for key in others)
         raise BadRequest(
@@ -132,11 +120,7 @@ def check_keys(body: Mapping[str, Any], known: Sequence[str], owner: str) -> Non
 
 
 def from_columns(values: Any, columns: Sequence[Columns], owner: str) -> Any:
-    """Return the inputs that the columns of a row hold.
-
-    Raises:
-        BadRequest: there are more or fewer of them than the model's inputs have.
-    """
+    """Return the inputs that the columns of a row hold."""
     if not isinstance(values, list):
         raise BadRequest(f"{owner} must have a list of columns, and has {json_type(values)}.")
     for names in columns:
@@ -147,11 +131,7 @@ def from_columns(values: Any, columns: Sequence[Columns], owner: str) -> Any:
 
 
 def from_base64(inputs: Any, columns: Sequence[Columns]) -> Any:
-    """Return the text of `{"b64": …}`; other inputs, and files, as they are.
-
-    Raises:
-        BadRequest: it is not a text in base64.
-    """
+    """Return the text of `{"b64": …}`; other inputs, and files, as they are."""
     if not isinstance(inputs, dict) or inputs.keys() != {"b64"}:
         return inputs
     if not FILE_TYPES.keys().isdisjoint(columns):
@@ -171,14 +151,11 @@ def _read_inputs(body: dict[str, Any], columns: Sequence[Columns], owner: str) -
     inputs = body[name]
     if name == "features":
         return from_columns(inputs, columns, owner)
-    if isinstance(inputs, list) and not (is_chat(inputs) or _may_be_pair(inputs, columns)):
+    # A pair of texts is one request of a model whose inputs are no single text.
+    may_be_pair = SINGLE_VALUES.keys().isdisjoint(columns)
+    if isinstance(inputs, list) and not (is_chat(inputs) or (may_be_pair and is_pair(inputs))):
         raise BadRequest(f"{owner} has a list of {name}, and asks about one; send each by itself.")
     return from_base64(inputs, columns)
-
-
-def _may_be_pair(inputs: Sequence[Any], columns: Sequence[Columns]) -> bool:
-    """Return whether a list may be one request of a model whose inputs are no text alone."""
-    return SINGLE_VALUES.keys().isdisjoint(columns) and is_pair(inputs)
 
 
 def _read_parts(body: Mapping[str, Any], columns: Sequence[Columns], owner: str) -> Any:

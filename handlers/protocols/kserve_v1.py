@@ -66,7 +66,7 @@ class Protocol(BaseProtocol):
         return ParsedRequest(http_request, items)
 
     def response_body(self, parsed: ParsedRequest, results: Sequence[Any]) -> Any:
-        return {"explanations" if parsed.explains else "predictions": list(results)}
+        return {"explanations" if parsed.http_request.explains else "predictions": list(results)}
 
     def error_body(self, error: RequestError) -> KServeError:
         return {"error": str(error)}

@@ -49,7 +49,7 @@ class Protocol(BaseProtocol):
         return ParsedRequest(http_request, [Request(inputs, {**parameters, **own})])
 
     def write(self, parsed: ParsedRequest, outcomes: Sequence[Any]) -> HttpResponse:
-        results = [self._result(outcome, parsed.explains) for outcome in outcomes]
+        results = [self._result(outcome, parsed.http_request.explains) for outcome in outcomes]
         response = super().write(parsed, results)
         if not parsed.requests[0].is_batch_item and isinstance(results[0], str):
             return HttpResponse(results[0].encode(), content_type=TEXT)

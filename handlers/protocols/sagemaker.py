@@ -69,7 +69,7 @@ class Protocol(BaseProtocol):
         for line in parsed.context:
             own = list(islice(remaining, len(line.items)))
             by_line.append(own if line.is_list else own[0])
-        columns = () if parsed.explains else self.model.task.wire.result_columns
+        columns = () if parsed.http_request.explains else self.model.task.wire.result_columns
         return format_results(by_line, preferred_type(parsed.http_request, default), columns)
 
     def _checked(self, lines: Iterable[Line]) -> list[Line]:
@@ -95,11 +95,7 @@ class Protocol(BaseProtocol):
         )
 
     def _check_lines(self, text: str, max_values: int) -> None:
-        """Check how many lines a body has, and all its values, before any is built.
-
-        Raises:
-            RequestTooLarge: there are too many.
-        """
+        """Refuse a body with too many lines or values, before any is built."""
         max_rows = self.model.limits.max_rows
         if sum(1 for _ in islice(LINE.finditer(text), max_rows + 1)) > max_rows:
             raise self._too_many_items()
@@ -152,11 +148,7 @@ class Protocol(BaseProtocol):
 
 
 def _without_stream(item: Any) -> Any:
-    """Return a line's item without a `stream` of false.
-
-    Raises:
-        Unprocessable: `stream` is true.
-    """
+    """Return a line's item without `stream`, which has to be false."""
     if not isinstance(item, dict):
         return item
     if read_stream(item):

@@ -422,11 +422,7 @@ def _parameters(given: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any
 
 
 def _without_side(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters without the side that texts are truncated on, which is the right one.
-
-    Raises:
-        Unprocessable: it is another side.
-    """
+    """Return parameters without the truncation side, which has to be the right one."""
     side = parameters.get(SIDE, "right")
     if not isinstance(side, str) or side.lower() != "right":
         raise Unprocessable(f"This model cuts long texts at their end; leave {SIDE} out.")

@@ -205,11 +205,7 @@ def parse_body(model: type[BodyT], content: Any) -> BodyT:
 
 
 def check_size(parameters: Mapping[str, Any]) -> None:
-    """Check the number of values in parameters, those in lists and objects included.
-
-    Raises:
-        RequestTooLarge: there are too many.
-    """
+    """Refuse parameters with too many values; values in lists and objects count."""
     count, remaining = 0, deque[Any]([parameters])
     while remaining:
         values = remaining.popleft()

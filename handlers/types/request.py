@@ -151,11 +151,7 @@ class TokenIds:
         return len(self.ids)
 
     def check(self, vocabulary: int) -> None:
-        """Check that there are ids and that all are in the vocabulary.
-
-        Raises:
-            BadRequest: there are none, or with the first that is not in the vocabulary.
-        """
+        """Refuse an empty list of ids, and the first id that is not in the vocabulary."""
         if not self.ids:
             raise BadRequest("The prompt is an empty list of token ids; send at least one.")
         unknown = next((number for number in self.ids if not 0 <= number < vocabulary), None)
@@ -166,11 +162,7 @@ class TokenIds:
             )
 
     def check_length(self, max_characters: int) -> None:
-        """Check that there are no more ids than a text may have characters.
-
-        Raises:
-            RequestTooLarge: there are more.
-        """
+        """Refuse more ids than a text may have characters."""
         if len(self) > max_characters:
             raise TextTooLong(
                 f"The prompt has {len(self):,} token ids, and this model takes"

@@ -43,22 +43,12 @@ def check_text(
 
 
 def check_setting(value: Any, name: str, max_characters: int) -> str:
-    """Return a text that is no part of what the model reads at length, such as a name or a schema.
-
-    Raises:
-        BadRequest: not a string, empty, or with half a surrogate pair.
-        RequestTooLarge: more characters than allowed.
-    """
+    """Return a checked text that is no input of the model, such as a name or a schema."""
     return check_text(value, name, max_characters, RequestTooLarge)
 
 
 def check_list(value: Any, name: str, max_rows: int) -> list[Any]:
-    """Return a list of texts of one request, each of which is a row and not yet checked.
-
-    Raises:
-        BadRequest: not a list, or empty.
-        RequestTooLarge: more texts than allowed.
-    """
+    """Return the list of texts of one request; the texts are not checked yet."""
     if not isinstance(value, list):
         raise BadRequest(f"{name} must be a list of texts, and is {json_type(value)}.")
     if not value:
@@ -72,12 +62,7 @@ def check_list(value: Any, name: str, max_rows: int) -> list[Any]:
 
 
 def parse_json(value: Any, name: str, max_characters: int) -> Any:
-    """Return the value of a JSON text, as tensors and forms have lists; others as they are.
-
-    Raises:
-        BadRequest: the text is not JSON.
-        RequestTooLarge: it has more characters than allowed.
-    """
+    """Return the value of a JSON text, as tensors and forms have lists; others as they are."""
     if not isinstance(value, str):
         return value
     if len(value) > max_characters:

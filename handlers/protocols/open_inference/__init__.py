@@ -287,11 +287,7 @@ class Rows:
         *,
         explains: bool,
     ) -> None:
-        """Divide the tensors into inputs and parameters.
-
-        Raises:
-            BadRequest: the inputs cannot be identified, or the numbers of elements differ.
-        """
+        """Divide the tensors into inputs and parameters."""
         self._columns, self._explains = model.task.wire.input_columns, explains
         self._reads_media = model.task.wire.reads_media
         schemas = {**model.parameters, **(model.explanation if explains else {})}

@@ -145,11 +145,7 @@ class InferenceRequest(StrictModel):
 
 
 def split_body(http_request: HttpRequest) -> tuple[Any, bytes]:
-    """Return the JSON of a body, and the bytes after it.
-
-    Raises:
-        BadRequest: it is not JSON, or shorter than its header says.
-    """
+    """Return the JSON of a body, and the bytes after it."""
     length, raw = http_request.header(LENGTH_OF_JSON), http_request.raw
     if not length or not isinstance(raw, (bytes, bytearray)):
         return http_request.content, b""
@@ -295,11 +291,7 @@ def _from_base64(text: str | bytes, name: str) -> bytes:
 
 
 def check_elements(values: Sequence[Any], datatype: Datatype, name: str) -> None:
-    """Check that JSON values are of a datatype.
-
-    Raises:
-        BadRequest: with the number of the first one that is not.
-    """
+    """Refuse JSON values that are not of a datatype, with the number of the first one."""
     for number, value in enumerate(values):
         if not _fits(value, datatype):
             raise BadRequest(f"{name} has datatype {datatype}, and its element {number} is not.")

@@ -105,11 +105,7 @@ class Protocol(BaseProtocol):
         return http_request.path.removeprefix("v1/")
 
     def _check_model(self, name: str) -> None:
-        """Check that a name is empty, or names the model or one of its adapters.
-
-        Raises:
-            ModelNotFound: it is another one.
-        """
+        """Refuse a name that is not the name of the model or one of its adapters."""
         known = model_entries(self.model)
         if name and name not in known:
             raise ModelNotFound(name, list(known))

@@ -206,7 +206,8 @@ class Transcriptions(Endpoint[TranslationBody]):
         details: DetailedTranscription = {
             "task": self.task or "transcribe",
             "language": self._language(body, result),
-            "duration": seconds_of(request.inputs) or _end(chunks),
+            "duration": seconds_of(request.inputs)
+            or max((each.end for each in _parts(chunks)), default=0.0),
             "text": result["text"],
         }
         if "segment" in body.granularities:
@@ -275,10 +276,6 @@ def _parts(chunks: Sequence[Mapping[str, Any]]) -> list[Part]:
         begun = start if start is not None else (parts[-1].end if parts else 0.0)
         parts.append(Part(chunk["text"], begun, end if end is not None else begun))
     return parts
-
-
-def _end(chunks: Sequence[Mapping[str, Any]]) -> float:
-    return max((each.end for each in _parts(chunks)), default=0.0)
 
 
 def _lines(words: Sequence[Part]) -> list[Part]:

@@ -238,11 +238,7 @@ class Sampling(Body):
 
     @property
     def _grammar(self) -> dict[str, Any] | None:
-        """The grammar of the text, whatever key has it.
-
-        Raises:
-            BadRequest: several keys have one.
-        """
+        """The grammar of the text, which at most one key has."""
         given = {
             "response_format": self.response_format and self.response_format.grammar,
             "structured_outputs": structured_grammar(self.structured_outputs),

@@ -31,11 +31,7 @@ class Body(WholeNumbers):
     model: str | None = None
 
     def check_supported(self) -> None:
-        """Check that this server can do what the body asks for.
-
-        Raises:
-            RequestError: it cannot.
-        """
+        """Refuse what this server cannot do."""
 
 
 BodyT = TypeVar("BodyT", bound=Body)
@@ -61,20 +57,12 @@ class Endpoint(ABC, Generic[BodyT]):
         return cls.route.path.removeprefix("v1/")
 
     def parse(self, http_request: HttpRequest) -> ParsedRequest:
-        """Parse a request.
-
-        Raises:
-            RequestError: it cannot be understood, or this model cannot do it.
-        """
+        """Parse a request."""
         http_request = self.route.check(http_request, self.model)
         return self.parsed_request(http_request, self.read_body(http_request.content))
 
     def read_body(self, content: Any) -> BodyT:
-        """Check the content of a body.
-
-        Raises:
-            RequestError: it is wrong, or has a setting that is not supported.
-        """
+        """Return the checked content of a body."""
         body: BodyT = parse_body(self.route.body, content)
         body.check_supported()
         return body

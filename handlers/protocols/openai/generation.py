@@ -93,7 +93,11 @@ def completion_logprobs(tokens: Sequence[Scored], offset: int) -> TextLogprobs:
     return {
         "tokens": texts,
         "token_logprobs": [token["logprob"] for token, _ in tokens],
-        "top_logprobs": [_by_text([*top, token]) for token, top in tokens],
+        # The first of several tokens with one text counts.
+        "top_logprobs": [
+            {each["text"]: each["logprob"] for each in (token, *reversed(top))}
+            for token, top in tokens
+        ],
         "text_offset": list(accumulate(map(len, texts), initial=offset))[:-1],
     }
 
@@ -102,11 +106,6 @@ def _entry(token: TextToken) -> LikelyToken:
     """Return a token with its bytes; a part of a character has other bytes than its text."""
     raw = token.get("bytes") or list(token["text"].encode(errors="replace"))
     return {"token": token["text"], "logprob": token["logprob"], "bytes": raw}
-
-
-def _by_text(tokens: Sequence[TextToken]) -> dict[str, float]:
-    """Return log probabilities by text; the first of several tokens with one text counts."""
-    return {token["text"]: token["logprob"] for token in reversed(tokens)}
 
 
 # The value of `truncate_prompt_tokens` for all tokens that the model takes.
