@@ -98,7 +98,7 @@ class Batch:
             state.error = error
 
     def by_cost(self, cost: Callable[[RequestState], int], limit: int) -> Iterator[Batch]:
-        """Yield batches of bounded cost, those of the cheapest HTTP requests first.
+        """Yield batches of bounded cost, the cheapest HTTP requests first.
 
         Args:
             limit: the maximum cost of a batch; a more expensive request forms one alone.
@@ -207,7 +207,7 @@ class Steps(ABC):
         errors: list[RequestError | None] = []
         for state in states:
             errors.append(self._take_outputs(state, outcomes))
-            # In a packed row, numbers that are not finite reach the texts beside it.
+            # In a packed row, numbers that are not finite reach the other texts of the row.
             if (
                 isinstance(errors[-1], NotFinite)
                 and len(states) > 1

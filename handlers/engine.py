@@ -44,8 +44,8 @@ from handlers.types.request import Request, RequestState, TokenizedText
 
 Result = TypeVar("Result")
 Outcome = Any | RequestError
-# Samples that are predicted after failures within so many seconds: where most requests fail, these
-# would take the time of the others.
+# The sample is predicted after at most this number of failures within this number of seconds: where
+# most requests fail, further predictions of it would take the time of the other requests.
 HEALTH_CHECKS, HEALTH_SECONDS = 4, 10.0
 # Errors that say something about the model, where the request is the sample of its mode.
 FAILURES = (DeviceFailed, InternalError, NotFinite, OutOfMemory)
@@ -55,7 +55,7 @@ class Engine:
     """A task and a model that runs it.
 
     Attributes:
-        limits: the time limits of one batch; a server sets those of predictions.
+        limits: the time limits of one batch; a server sets the limits of predictions.
         max_result_bytes: the bytes of a response, which a server limits.
         trial_record: what the trials at load have found, for an archive with the same files.
         device_failed: whether the accelerator failed, or the model no longer answers its sample, so

@@ -185,8 +185,8 @@ EXPLANATION_TARGETS = Registry(
     ),
 )
 # The first protocol that recognises a request parses it. Those that decide by a path or a content
-# type come before those that read the body. Vertex AI and SageMaker have routes of their own for
-# their bodies, so a path is unknown only after these.
+# type come before those that read the body. Vertex AI and SageMaker have separate
+# routes for their bodies, so a path is unknown only after these.
 PROTOCOLS = Registry(
     "protocols",
     "handlers.protocols",

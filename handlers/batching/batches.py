@@ -29,7 +29,7 @@ class Padding:
         ids: the padding id of each model input; 0 for inputs not listed.
         sizes: the numbers that each token has in an input that has several. A row with one number
             for each token has it in all their places.
-        unnumbered: the id of the token that has no position of its own, also within a text; None
+        unnumbered: the id of the token that has no position, also within a text; None
             where every token has one.
     """
 

@@ -71,8 +71,8 @@ def tokenize(
 ) -> BatchEncoding:
     """Tokenize texts, or text pairs, in one call; either all or none of them have a second text.
 
-    Threads tokenize in turn. `truncation_side` is the side that is cut; by default that of the
-    tokenizer. Options are passed to the tokenizer.
+    Threads tokenize in turn. `truncation_side` is the side that is cut; by default the
+    tokenizer's. Options are passed to the tokenizer.
 
     The result has a list for each input name and text: `encoding["input_ids"][i]`.
     """
@@ -134,10 +134,10 @@ def without_excess(
 
     Args:
         pair: the texts, which are truncated at the same side.
-        encoding: that of the whole pair.
+        encoding: the encoding of the whole pair.
         rooms: the tokens of each text that truncation keeps, at most; None for one that it keeps
             whole.
-        side: the side that is truncated; by default that of the tokenizer.
+        side: the side that is truncated; by default the tokenizer's.
 
     Raises:
         RequestTooLarge: a text that is truncated at its beginning is far too long: without that
@@ -235,7 +235,7 @@ def split_windows(
     Args:
         length: its tokens in one row.
         max_length: the maximum number of tokens in each window.
-        repeated: tokens in every window: special ones, and those of the other text of a pair.
+        repeated: tokens in every window: special ones, and the other text of a pair.
         stride: overlap of consecutive windows in tokens.
         truncation: the tokenizer's name for which text of a pair is split.
 
@@ -277,7 +277,7 @@ def check_windows(tokens: int, *, size: int, stride: int, limit: int) -> None:
 
 
 def read_in_lower_case(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Have a tokenizer read all letters in lower case; offsets stay those of the text.
+    """Have a tokenizer read all letters in lower case; offsets still refer to the text.
 
     Raises:
         WrongCheckpoint: it is one in Python, which has no such step.

@@ -206,7 +206,7 @@ class AttributionBatch(ABC):
     """Targets of one model output as a batch, in the form of arguments for Captum.
 
     Attributes:
-        inputs: the model input that is attributed. The first dimension is that of the rows.
+        inputs: the model input that is attributed. The first dimension has the rows.
         baseline: what replaces the inputs; of the same shape.
         extra: the other model inputs, and the indices of the targets or the arguments of their
             comparisons, each with a first dimension of rows: `additional_forward_args` of Captum.
@@ -237,7 +237,7 @@ class AttributionBatch(ABC):
 
     @abstractmethod
     def baseline_inputs(self) -> torch.Tensor:
-        """Return what replaces the inputs. Shape: that of the inputs."""
+        """Return what replaces the inputs, in their shape."""
 
     @property
     @abstractmethod
@@ -256,7 +256,7 @@ class AttributionBatch(ABC):
     def score_vectors(
         self, vectors: torch.Tensor, inputs: torch.Tensor, *extra: torch.Tensor
     ) -> torch.Tensor:
-        """Return F of each row with vectors in the place of those of its inputs. Shape: (rows,)."""
+        """Return F of each row, computed with these vectors for its inputs. Shape: (rows,)."""
 
     @abstractmethod
     def sum_vectors(self, values: torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
@@ -306,7 +306,7 @@ class AttributionBatch(ABC):
 
         Args:
             values: what `sum_vectors` returns or, of each segment, a value for each of its inputs.
-                The first dimension is that of the rows.
+                The first dimension has the rows.
             scores: F of each row and of its baseline.
             per_segment: whether each input has the value of its whole segment, as in perturbation
                 methods, rather than a value that is summed over the segment.
@@ -330,7 +330,7 @@ class BaseExplainer(ABC):
     Attributes:
         needs_gradients: whether it needs a format with gradients.
         complete: whether its values sum to the difference between output and baseline.
-        takes: the batches that it attributes; by default those of every kind of rows.
+        takes: the batches that it attributes; by default batches of every kind of rows.
     """
 
     needs_gradients: ClassVar[bool]

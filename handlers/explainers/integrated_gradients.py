@@ -89,7 +89,7 @@ class Explainer(IntegratedGradientsExplainer):
 
 
 class IntegrationPath:
-    """The straight line from the vectors of the baseline to those of the input, for each row."""
+    """The straight line from the baseline's vectors to the input's vectors, for each row."""
 
     def __init__(self, batch: AttributionBatch) -> None:
         self._batch = batch
@@ -141,7 +141,7 @@ class IntegrationPath:
         """Return the maximum error of each interval. Shape: (intervals,).
 
         It is proportional to the length of the interval and at least the rounding error. The
-        rounding error of scores below 1 is that of 1, the size of the terms that they sum.
+        rounding error of scores below 1 is the rounding error of 1, the size of their terms.
         """
         whole = [Interval(interval.row, 0.0, 1.0) for interval in intervals]
         differences = self.score_differences(whole).abs()

@@ -122,7 +122,7 @@ def render(explanations: Sequence[Mapping[str, Any]], views: Views = target_view
 
 
 def prefers_page(accept: str) -> bool:
-    """Return whether an Accept header prefers HTML to JSON, as that of a browser does."""
+    """Return whether an Accept header prefers HTML to JSON, as browsers do."""
     qualities = dict(parse_accept(accept))
     others = max(qualities.get("application/json", 0.0), qualities.get("*/*", 0.0))
     return qualities.get("text/html", 0.0) > others

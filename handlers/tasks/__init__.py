@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def get(mode: str) -> type[BaseTask[Any, Any]]:
-    """Return the `Task` of a mode, by default that of `handlers/tasks/<mode>.py`."""
+    """Return the `Task` of a mode, which `handlers/tasks/<mode>.py` or an entry point has."""
     task: type[BaseTask[Any, Any]] = TASKS.load(mode)
     return task
 

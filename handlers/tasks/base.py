@@ -176,7 +176,7 @@ class BaseTask(ABC, Generic[InputT, RowT]):
         return 0
 
     def result_numbers(self, item: InputT, rows: Sequence[RowT]) -> int:
-        """Return how many numbers a result has, where tokens or pixels have some of their own.
+        """Return how many numbers a result has, where each token or pixel has some.
 
         It is 0 for other modes.
         """

@@ -7,7 +7,8 @@
 Boxes are left, top, right and bottom in thousandths of the page. The models of the LayoutLM family
 read words with their boxes, which Tesseract finds where a request has an image only. Beside words,
 an image is read by models that take its pixels, and by no others. Donut reads the image alone, and
-writes an answer without a score. Answers are those of transformers' pipeline.
+writes an answer without a score. Answers are computed as by transformers'
+pipeline.
 """
 
 from __future__ import annotations
@@ -321,7 +322,7 @@ class Task(TextTask[DocumentQuestion, DocumentRow]):
     def _with_boxes(self, window: Window, page: WordBoxes) -> Mapping[str, Any]:
         """Return the model inputs of a window with the box of each token.
 
-        A question has the box of a point, and a separator in LayoutLM that of the point opposite.
+        A question has the box of a point, and a separator in LayoutLM the opposite point.
         """
         ids = np.array(window.features["input_ids"])
         in_page = self.reader.mask(window)
@@ -334,7 +335,7 @@ class Task(TextTask[DocumentQuestion, DocumentRow]):
     @cached_property
     def _preprocessor(self) -> Preprocessor:
         processor: Any = self.checkpoint.image_processor
-        # Words are those of the request.
+        # The request has the words.
         processor.apply_ocr = False
         return Preprocessor(processor)
 

@@ -132,7 +132,7 @@ class Task(TextTask[FillMaskInput, Window]):
         ]
 
     def postprocess(self, row: Row, outputs: Outputs) -> Outputs:
-        """Return the logits of the masks, and not those of every token of the vocabulary."""
+        """Return the logits of the masks, without the logits of other tokens of the row."""
         return {name: value[self.mask_positions(row)] for name, value in outputs.items()}
 
     def decode(

@@ -7,8 +7,8 @@
 
     {"inputs": {"image": "<base64>", "text": "What is it?"}}
 
-The text may also be a prompt with the model's image token. Results are those of `model.generate`
-for the prompt alone.
+The text may also be a prompt with the model's image token. Results are what
+`model.generate` returns for the prompt alone.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class ImageChat:
 
 
 class ImageTextParameters(GenerationParameters):
-    """Parameters of one prompt or chat; omitted ones are those of the generation config."""
+    """Parameters of one prompt or chat; the generation config has the defaults."""
 
     return_full_text: bool = False
     """Returns the prompt before the new text; of a chat its messages, without the images."""
@@ -338,7 +338,7 @@ class Task(text_generation.Task):
     def _features(
         self, item: PromptInput, images: Sequence[Image.Image]
     ) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the model inputs: those of tokens without the first dimension of a batch."""
+        """Return the model inputs; inputs of tokens lack the first dimension of a batch."""
         bos = self.tokenizer.bos_token
         # A chat template has the first token itself.
         begins = bool(bos and item.prompt.startswith(bos))
@@ -370,7 +370,7 @@ def _image_token(processor: ProcessorMixin) -> str:
     Raises:
         WrongCheckpoint: prompts of this model have no such token.
     """
-    # Gemma 3 has another token in prompts than those of the image's patches.
+    # Gemma 3 has one token for an image in prompts, and another one for each of its patches.
     found = (getattr(processor, name, None) for name in ("boi_token", "image_token"))
     token = next(filter(None, found), None)
     if token is None:

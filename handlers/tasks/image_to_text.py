@@ -58,7 +58,7 @@ class Caption(TypedDict):
 
 
 class ImageToTextParameters(SamplingParameters):
-    """Parameters of one text; omitted ones are those of the checkpoint's generation config."""
+    """Parameters of one text; the generation config has the defaults."""
 
     pipeline_names: ClassVar[PipelineNames] = PipelineNames(
         ignored={**NAMES.ignored, "timeout": ANY}

@@ -5,7 +5,8 @@
 -> [{"index": 1, "score": 29.8}, {"index": 0, "score": 21.3}]
 
 The score of a text is MaxSim: the sum, over the vectors of the query, of the largest product with a
-vector of the text. Vectors and scores are those of PyLate; see `handlers/checkpoints/colbert.py`.
+vector of the text. Vectors and scores are computed as by PyLate; see
+`handlers/checkpoints/colbert.py`.
 """
 
 from __future__ import annotations

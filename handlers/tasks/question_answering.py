@@ -246,7 +246,7 @@ class AnswerReader:
         yield from best_spans(start * mask, end * mask, max_tokens=max_tokens, count=count)
 
     def no_answer_score(self, row: Window, outputs: Outputs) -> float:
-        """Return the probability that a window has no answer: that of its first token."""
+        """Return the probability that a window has no answer, which its first token stands for."""
         return self.score(row, outputs, 0, 0)
 
     def score(self, row: Window, outputs: Outputs, first: int, last: int) -> float:

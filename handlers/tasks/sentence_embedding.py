@@ -25,7 +25,7 @@ from handlers.types.request import Request, TokenIds
 
 
 class EmbeddingParameters(PromptParameters):
-    """Parameters of `SentenceTransformer.encode`, and those of embedding servers."""
+    """Parameters of `SentenceTransformer.encode`, and of embedding servers."""
 
     pipeline_names: ClassVar[PipelineNames] = PipelineNames(
         ignored={"batch_size": ANY, "padding": ANY, "show_progress_bar": ANY}

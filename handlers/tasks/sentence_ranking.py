@@ -5,7 +5,7 @@
 {"inputs": {"text": "Who sings?", "text_pair": "Nina sings."}} -> {"score": 0.98}
 
 A cross-encoder reads the query together with each text: a request is a row for each text. Scores
-are those of sentence-transformers' CrossEncoder.
+are computed as by sentence-transformers' CrossEncoder.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class Task(PairTask[RankingInput]):
         """Return this class for a cross-encoder.
 
         Raises:
-            WrongCheckpoint: it is a causal model, which is trained with a template of its own.
+            WrongCheckpoint: it is a causal model, which is trained with its own template.
         """
         if is_decoder(config):
             kind = next(iter(config.architectures or ()), config.model_type)

@@ -3,7 +3,7 @@
 {"inputs": {"source_sentence": "Nina sings.", "sentences": ["She sang.", "It rains."]}}
 -> [0.61, 0.08]
 
-The vectors are those of `sentence_embedding`, and each sentence is a row of the request.
+The vectors are computed as in `sentence_embedding`, and each sentence is a row of the request.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 {"inputs": "Ada sings."} -> [{"index": 4879, "value": 2.41, "token": "sing"}, …]
 
-Weights are those of sentence-transformers' SparseEncoder.
+Weights are computed as by sentence-transformers' SparseEncoder.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
     {"inputs": {"table": {"Name": ["Ada", "Tom"], "Age": ["36", "41"]}, "query": "How old is Tom?"}}
     -> {"answer": "SUM > 41", "coordinates": [[1, 1]], "cells": ["41"], "aggregator": "SUM"}
 
-Answers are those of transformers' pipeline with TAPAS models. Each question is a row of the batch.
+Answers are computed as by transformers' pipeline with TAPAS models. Each question is a row
+of the batch.
 """
 
 from __future__ import annotations
@@ -383,8 +384,8 @@ def encode_table(
     """Return the tokens of a table with each question, by the name of the model's input.
 
     Args:
-        max_tokens: the maximum number of tokens of a question and its table; None for that of the
-            tokenizer.
+        max_tokens: the maximum number of tokens of a question and its table; None for the
+            tokenizer's.
         truncates: whether the last rows, and ends of long cells, are left out to fit.
 
     Raises:

@@ -45,7 +45,7 @@ NOT_CUT = (None, False, "do_not_truncate")
 
 
 class TextToTextParameters(SamplingParameters):
-    """Parameters of one text; omitted ones are those of the checkpoint for the task."""
+    """Parameters of one text; the checkpoint has the defaults for the task."""
 
     pipeline_names: ClassVar[PipelineNames] = PipelineNames(
         ignored={
@@ -89,7 +89,7 @@ class TextInput:
     """One text to read; `prompt` has the prefix that the checkpoint is trained with.
 
     `default_new_tokens` is the maximum of new tokens where the parameters set none. `source` and
-    `target` are the tokens of its language and of the new text's; None for those of the checkpoint.
+    `target` are the tokens of its language and of the new text's; None for the checkpoint's.
     """
 
     prompt: str

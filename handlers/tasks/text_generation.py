@@ -6,8 +6,8 @@
 The messages of a chat go through the checkpoint's chat template, and the result has them with the
 new one; with `return_full_text: false` it has the new one alone.
 
-The result of a request is that of `model.generate` for its prompt alone: rows share a forward only
-where that does not change any result.
+The result of a request is what `model.generate` returns for its prompt alone: rows share a
+forward only where that does not change any result.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ COMPARED_TOKENS = 1024
 class Details(TypedDict):
     """Why a text ended (`length`, `eos_token` or `stop_sequence`), and what it took.
 
-    `tokens` are those of the text, with log probabilities, and `top_tokens` the most likely ones in
-    the place of each. `prefill` is empty: those of the prompt are not computed.
+    `tokens` are the tokens of the text, with log probabilities, and `top_tokens` the most likely
+    ones in the place of each. `prefill` is empty: the prompt has no log probabilities.
     """
 
     finish_reason: str
@@ -203,8 +203,8 @@ class Generated(TypedDict):
 class PromptInput:
     """One prompt to continue; of a chat, the result of its template.
 
-    `ids` are the tokens of a prompt that the client tokenized. `syntax` is that of the tool calls
-    which the new text may have. `use_remaining_context` is the request's.
+    `ids` are the tokens of a prompt that the client tokenized. `syntax` is the syntax of the tool
+    calls which the new text may have. `use_remaining_context` is the request's.
     """
 
     prompt: str

@@ -3,9 +3,9 @@
     {"inputs": "a red circle", "parameters": {"num_inference_steps": 20, "seed": 7}}
     -> [{"image": "<base64>", "seed": 7}]
 
-Each image has a seed of its own: that of the request, and one more for each further image. It is
-that of the pipeline with this seed alone: images are made one after the other, because in a batch
-rounding would depend on the others.
+Each image has its own seed: the first one the seed of the request, each further one the next
+number. It is the image that the pipeline makes with this seed: images are made one after the other,
+because in a batch rounding would depend on the others.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from handlers.types.text_checks import check_text
 
 # Of most pipelines: the encoder of images halves a side three times.
 SIDE_MULTIPLE = 8
-# Where a pipeline's call has no default of its own.
+# Where a pipeline's call has no default.
 DEFAULT_STEPS = 50
 # One image of the size that most models make.
 DEFAULT_PIXELS = 512 * 512

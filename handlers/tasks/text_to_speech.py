@@ -3,8 +3,8 @@
     {"inputs": "A red fox.", "parameters": {"seed": 7}}
     -> {"audio": "<base64 of a WAV file>", "sampling_rate": 16000, "seed": 7}
 
-The waveform is that of the text-to-speech pipeline after `set_seed`. Texts run one after the other:
-in a batch the random numbers of each would depend on the others.
+The waveform is what the text-to-speech pipeline returns after `set_seed`. Texts run one after
+the other: in a batch the random numbers of each would depend on the others.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     {"inputs": "Ada lives in Paris.", "parameters": {"aggregation_strategy": "simple"}}
     -> [{"entity_group": "PER", "score": 0.99, "word": "ada", "start": 0, "end": 3}, …]
 
-With `stride`, a text longer than the model's limit is read in windows that overlap by so many
-tokens.
+With `stride`, a text longer than the model's limit is read in windows that overlap by this number
+of tokens.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class TokenInput:
 
 
 def _legacy_response(tokens: Any) -> list[list[str]]:
-    """Return pairs of token and label, without those of padding in the old example."""
+    """Return pairs of token and label; the old example has further pairs for padding."""
     return [[token["word"], token["entity"]] for token in tokens]
 
 

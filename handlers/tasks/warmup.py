@@ -39,8 +39,8 @@ class BatchingTrial:
 
     Attributes:
         max_tokens: the longest row that a model may get; None if there is no limit.
-        per_token: those of them that have a value for each token.
-        generates: whether the logits of new tokens are compared, and not those of one forward.
+        per_token: names of the outputs that have a value for each token.
+        generates: whether the logits of new tokens are compared, not the outputs of one forward.
     """
 
     checkpoint: Checkpoint
@@ -54,8 +54,8 @@ class BatchingTrial:
         """Find out which rows may share a batch, and set it as attributes of the model.
 
         Models that ignore the attention mask, or find the end of a text by its ids, may have other
-        outputs for a row beside a longer one. They run rows in groups of equal length, or each
-        alone if that changes outputs too.
+        outputs for a row in a batch with a longer one. They run rows in groups of equal length, or
+        each row in a separate batch if that changes outputs too.
         """
         max_tokens = self.max_tokens
         if max_tokens and self.generates:

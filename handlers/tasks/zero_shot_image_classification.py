@@ -233,7 +233,7 @@ class Task(ImageTask):
         return [LabelledRow(*fields, texts, self._least_tokens, self._token_cost)]
 
     def _collate_with_columns(self, rows: Sequence[Any]) -> Batch:
-        """Return a batch with the numbers of each row's labels among those of the batch."""
+        """Return a batch with the numbers of each row's labels among the labels of the batch."""
         numbers = {ids: number for number, ids in enumerate(_distinct(rows))}
         columns = np.zeros((len(rows), max(len(row.texts) for row in rows)), dtype=np.int64)
         for place, row in enumerate(rows):

@@ -91,7 +91,7 @@ class EncoderDecoderModel(LanguageModel):
 
     Args:
         length: the number of tokens that the encoder reads; those after them are the text's.
-        start: the tokens that the decoder reads before those of the text.
+        start: the tokens that the decoder reads before the text.
         vectors: see :class:`LanguageModel`.
     """
 
@@ -410,7 +410,7 @@ TaskT = TypeVar("TaskT", bound=TextToTextTask)
 class TextToTextTarget(GeneratedTextTarget[TaskT]):
     """Explains a text by what the encoder reads.
 
-    A token that the decoder must begin with, such as that of a language, is not explained.
+    A token that the decoder must begin with, such as the token of a language, is not explained.
     """
 
     def decoder_start(self, state: RequestState) -> Sequence[int]:

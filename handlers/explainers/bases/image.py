@@ -88,7 +88,7 @@ class PixelScale:
         return np.moveaxis(three, 0, -1).clip(0, 255).round().astype(np.uint8)
 
     def baseline(self, kind: BaselineImage, pixels: Array) -> Array:
-        """Return what replaces an image. Shape: that of the pixels, (channels, height, width)."""
+        """Return what replaces an image. Shape: (channels, height, width)."""
         if kind == "blur":
             return _blurred(pixels)
         mean = pixels.mean(axis=(1, 2), keepdims=True)
@@ -163,7 +163,7 @@ class Patches:
 
     @classmethod
     def divide(cls, baseline: Array, resolution: int) -> Patches:
-        """Divide an image into patches, almost squares, at most so many along its longer side."""
+        """Divide an image into patches, almost squares, `resolution` at most along a side."""
         sides = baseline.shape[-2:]
         longest = max(sides)
         count = min(resolution, longest)

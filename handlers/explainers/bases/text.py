@@ -185,12 +185,12 @@ class TokenVectors(torch.nn.Module):
 
 
 def _tensor(output: Any) -> torch.Tensor:
-    """Return the vectors among the outputs of a layer; that of I-BERT has their scale, too."""
+    """Return the vectors among the outputs of a layer; I-BERT's layer returns their scale, too."""
     vectors: torch.Tensor = output[0] if isinstance(output, tuple) else output
     return vectors
 
 
-# Each row is computed many times, so a group has less padding than that of a prediction.
+# Each row is computed many times, so a group has less padding than in a prediction.
 MAX_PADDING_SHARE = 0.25
 
 

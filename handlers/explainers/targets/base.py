@@ -75,7 +75,7 @@ class BaseExplanationTarget(ABC, Generic[TaskT]):
         return {**parameter_schemas(cls.parameters, {}), "method": method}
 
     def parse(self, request: Request, settings: Any) -> Any:
-        """Return the task's input of a request; a target that has rows of its own adds them to it.
+        """Return the task's input of a request; a target that needs further rows adds them to it.
 
         Args:
             request: the request, with the parameters of the mode.

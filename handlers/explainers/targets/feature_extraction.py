@@ -127,7 +127,7 @@ def _mean(state: RequestState, tokens: range) -> Vector:
 
 
 def _direction(mean: Vector, dimension: int | None) -> Vector:
-    """Return the direction along which a mean is explained: its own, or that of a dimension."""
+    """Return the direction along which a mean is explained: its own, or a dimension."""
     if dimension is None:
         return unit_vector(mean)
     direction = np.zeros_like(mean)

@@ -39,7 +39,7 @@ MEANS = "mean_logits"
 class ExplanationTarget(ImageLabelExplanationTarget[Task]):
     """Explains the logits of a class, over its pixels or of its best segment.
 
-    The score of a class is its share of the pixels, or that of its best segment.
+    The score of a class is its share of the pixels, or the score of its best segment.
     """
 
     def labels(self, state: RequestState) -> Sequence[str]:

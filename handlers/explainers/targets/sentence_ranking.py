@@ -1,6 +1,6 @@
 """Why a text fits a query, or does not: which words of both drive its score.
 
-`target` is the number of a text, by default that of the best one. For a pair with several labels it
+`target` is the number of a text, by default of the best one. For a pair with several labels it
 is a class number or a label's name, by default the class with the highest logit.
 """
 

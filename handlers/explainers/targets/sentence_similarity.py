@@ -1,6 +1,6 @@
 """Which words of two sentences drive their similarity.
 
-`target` is the number of a sentence, by default that of the most similar one. Each side is
+`target` is the number of a sentence, by default of the most similar one. Each side is
 explained with the vector of the other as it is.
 """
 

@@ -2,7 +2,7 @@
 
 `target` is a list of cells, `[[row, column]]`, as the `coordinates` of an answer. By default it is
 the cells of the answer, or the most probable cell where there are none. Of several questions, the
-first is explained, or that of `{"query": 1, "coordinates": [[row, column]]}`.
+first is explained, or the one of `{"query": 1, "coordinates": [[row, column]]}`.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ class EmbeddingTask(TextTask[InputT, Row]):
         return {PROMPT_MASK: [1] * marked + [0] * (length - marked)}
 
     def _marked_tokens(self, prompt: str, cut: int) -> int:
-        """Return the number of tokens before the text: those of the prompt and special ones.
+        """Return the number of tokens before the text: the prompt and special tokens.
 
         Args:
             cut: how many tokens are cut on the left, where a special one stays.

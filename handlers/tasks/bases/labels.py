@@ -52,7 +52,7 @@ class CandidateLabelParameters(Parameters):
 
 
 def split_inputs(inputs: Any) -> tuple[Any, dict[str, Any]]:
-    """Return inputs without the labels that an object has beside its other keys, and the labels."""
+    """Return inputs without the labels among the keys of an object, and the labels."""
     if not isinstance(inputs, dict):
         return inputs, {}
     labels = {key: value for key, value in inputs.items() if key in LABEL_KEYS}

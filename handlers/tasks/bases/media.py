@@ -24,8 +24,8 @@ from handlers.telemetry.metrics import Meter
 from handlers.types.model_info import Limits
 from handlers.types.request import Request
 
-# Reading a file costs as much as encoding so many characters: 16 files are read between two looks
-# at the time limit.
+# Reading a file costs as much as encoding this number of characters: the time limit is checked
+# after each 16 files.
 FILE_CHARACTERS = 62_500
 
 MediaRowT = TypeVar("MediaRowT", bound=ArrayRow)
@@ -42,7 +42,7 @@ class MediaInput:
 
 
 class MediaReader:
-    """Reads the files of requests in threads of its own, before the model is called.
+    """Reads the files of requests in separate threads, before the model is called.
 
     Attributes:
         files: takes files out of requests.

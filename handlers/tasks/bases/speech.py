@@ -399,7 +399,7 @@ def _code(language: str) -> str:
 
 
 def _timestamps(found: Mapping[str, Any]) -> torch.Tensor:
-    """Return the time of each token in seconds, with zeros after those of shorter rows."""
+    """Return the time of each token in seconds, padded with zeros in shorter rows."""
     rows = [
         torch.cat([each["token_timestamps"] for each in segments]) if segments else torch.zeros(0)
         for segments in found["segments"]

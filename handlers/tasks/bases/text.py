@@ -219,7 +219,7 @@ class TextTask(BaseTask[InputT, RowT]):
 
         Args:
             truncate: whether each is truncated; by default as the YAML says.
-            sides: the side that each is truncated at; by default that of the tokenizer.
+            sides: the side that each is truncated at; by default the tokenizer's.
             max_lengths: the number of tokens that each is truncated to, if that is less than the
                 model takes.
         """
