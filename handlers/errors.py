@@ -10,12 +10,12 @@ KitError
     ├── RequestTooLarge      413  too many rows or too long a text
     │   └── TextTooLong      413  more text, or more new tokens, than the model takes
     ├── Unprocessable        422  well-formed, but not supported by this model
-    │   ├── UnsupportedByBackend  422  not supported by the engine of its texts, but by `generate`
+    │   ├── UnsupportedByBackend  422  not supported by the back end, but by `generate`
     │   └── NotFinite        422  the outputs of the model have NaN or infinity
     ├── Overloaded           503  temporarily not available
     │   ├── DeadlineExceeded 503  the time limit of the batch passed
     │   └── DeviceFailed     503  the accelerator failed, and the worker starts again
-    │       ├── EngineFailed 503  the engine of texts failed, and the worker starts again
+    │       ├── EngineFailed 503  the back end failed, and the worker starts again
     │       └── WorkerHangs  503  the batch does not end, and the worker starts again
     ├── OutOfMemory          507  the request alone does not fit in memory
     └── InternalError        500  a bug in this kit
@@ -148,7 +148,7 @@ class RequestTooLarge(RequestError):
 class TextTooLong(RequestTooLarge):
     """A text of the request, or it and the new one that it asks for, is longer than allowed.
 
-    A client mends it by sending less of the text. Some protocols have an error of their own for it.
+    A client mends it by sending less of the text. Some protocols have a separate error for it.
     """
 
 
@@ -161,7 +161,7 @@ class Unprocessable(RequestError):
 
 
 class UnsupportedByBackend(Unprocessable):
-    """The engine that runs texts side by side does not support the request; `generate` does."""
+    """The generation back end does not support the request; `generate` does."""
 
 
 class NotFinite(Unprocessable):
@@ -199,7 +199,7 @@ class DeviceFailed(Overloaded):
 
 
 class EngineFailed(DeviceFailed):
-    """The engine that runs texts side by side failed; this process has no other one."""
+    """The generation back end failed; this process has no other one."""
 
     def __init__(self) -> None:
         super().__init__("engine")

@@ -146,7 +146,7 @@ class Model(ABC):
 
     @property
     def load_metrics(self) -> Mapping[str, float]:
-        """Numbers about the texts that run, of a model that runs them side by side."""
+        """Numbers about the running sequences of a model that schedules them itself."""
         return {}
 
     @property

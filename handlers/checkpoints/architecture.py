@@ -114,7 +114,7 @@ def _check_labels(config: PreTrainedConfig, num_labels: int | None, checkpoint: 
 def check_computation(config: PreTrainedConfig, auto_class: str, checkpoint: str) -> None:
     """Check that transformers computes what a checkpoint is made for.
 
-    A repository with code of its own names its classes in `auto_map` of `config.json`. This kit
+    A repository with its own code names its classes in `auto_map` of `config.json`. This kit
     never runs that code. transformers' own class computes the same only where it was made from that
     code:
 
@@ -127,7 +127,7 @@ def check_computation(config: PreTrainedConfig, auto_class: str, checkpoint: str
     attends in both directions. Entries of classes that the mode does not load change nothing.
 
     Raises:
-        WrongCheckpoint: it has code of its own, or attends in both directions.
+        WrongCheckpoint: it has its own code, or attends in both directions.
     """
     loaded = BASE if auto_class == ENCODER else auto_class
     named = _own_classes(config).get(loaded)
@@ -150,7 +150,7 @@ def check_computation(config: PreTrainedConfig, auto_class: str, checkpoint: str
 
 
 def is_decoder(config: PreTrainedConfig) -> bool:
-    """Return whether a model type is that of causal language models."""
+    """Return whether a model type is a causal language model."""
     reads_both_ways = (
         has_model("AutoModelForMaskedLM", config) or config.model_type in BOTH_DIRECTIONS
     )
@@ -166,7 +166,7 @@ def _own_classes(config: PreTrainedConfig) -> Mapping[str, str]:
 
 
 def _is_made_from(config: PreTrainedConfig, auto_class: str, named: str) -> bool:
-    """Return whether transformers' classes were made from those of the repository."""
+    """Return whether transformers' classes were made from the classes of the repository."""
     own_config = _own_classes(config).get("AutoConfig", "")
     names = {_bare_name(each.__name__) for each in model_classes(auto_class, config)}
     has_names = _bare_name(own_config) == _bare_name(type(config).__name__)

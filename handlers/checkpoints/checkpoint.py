@@ -87,7 +87,7 @@ class NoOffsets(WrongCheckpoint):
 class Checkpoint:
     """A checkpoint of transformers without its weights.
 
-    Those of other libraries derive from it, and a task names the class that it reads.
+    Checkpoints of other libraries derive from it, and a task names the class that it reads.
 
     Attributes:
         handler: the `handler` section, with the settings of its tokenizer.
@@ -176,7 +176,7 @@ class Checkpoint:
 
     @cached_property
     def processor(self) -> ProcessorMixin:
-        """The processor of images and texts, with a tokenizer of its own, which threads may share.
+        """The processor of images and texts, with a separate tokenizer, which threads may share.
 
         Raises:
             WrongCheckpoint: it is missing or cannot be read without remote code.
@@ -203,8 +203,8 @@ class Checkpoint:
     def pad_token_id(self) -> int:
         """The id that fills the shorter rows of a batch.
 
-        It is that of the config, by which some models find the end of a text; the tokenizer's id
-        may be another one.
+        It is the config's padding id, by which some models find the end of a text; the tokenizer's
+        padding id may be another one.
         """
         named = getattr(self.config.get_text_config(), "pad_token_id", None)
         candidates = (named, self.text_tokenizer.pad_token_id)
@@ -219,7 +219,7 @@ class Checkpoint:
 
     @cached_property
     def row_maker(self) -> RowMaker:
-        """What makes rows of random tokens, framed as those of a text."""
+        """Makes rows of random tokens with the special tokens of a text."""
         return RowMaker.of(self.text_tokenizer, self.vocab_size, self.pad_token_id)
 
     def probe_rows(self, max_tokens: int | None) -> TrialRows:
@@ -354,7 +354,7 @@ def _tokenizer(
 
 
 def _needs_no_files(directory: Path, config: PreTrainedConfig) -> bool:
-    """Return whether a tokenizer has no vocabulary: those of ByT5 and CANINE read characters."""
+    """Return whether a tokenizer has no vocabulary: ByT5 and CANINE read characters."""
     name = None
     with suppress(OSError, ValueError, AttributeError):
         settings = json.loads((directory / "tokenizer_config.json").read_text(encoding="utf-8"))

@@ -180,7 +180,7 @@ def missing_weights(
 ) -> WrongCheckpoint:
     """Return the error of a folder or repository with a `config.json` and without weights.
 
-    The arguments are those of :func:`missing_config`.
+    The arguments are the arguments of :func:`missing_config`.
     """
     found = _adapter(names, read) or _other_weights(names) or _training(names)
     problem, remedy = found or (
@@ -294,7 +294,7 @@ class ModelIndex:
         """Read a `model_index.json`.
 
         Raises:
-            WrongCheckpoint: it is missing, invalid, or names code of its own.
+            WrongCheckpoint: it is missing, invalid, or names its own code.
         """
         try:
             document = json.loads(path.read_bytes())

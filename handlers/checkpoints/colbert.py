@@ -153,7 +153,7 @@ class TokenProjection(PoolingHead):
 
 
 def _linear(directory: Path) -> torch.nn.Module:
-    """Return the projection whose weight is among those of the model."""
+    """Return the projection whose weight is among the weights of the model."""
     path = weights_file(directory)
     weight = read_weights(path).get(WEIGHT) if path else None
     if weight is None:

@@ -38,7 +38,7 @@ class GraphInputs(ABC):
 
     @abstractmethod
     def free_axes(self, name: str, tensor: torch.Tensor) -> Sequence[int]:
-        """Return the axes of an input that have any size; the others have that of the example."""
+        """Return the axes of an input that have any size; other axes have the example's size."""
 
     @abstractmethod
     def batches(self, module: PreTrainedModel) -> list[Batch]:
@@ -100,7 +100,7 @@ class ArrayInputs(GraphInputs):
         return (0,)
 
     def batches(self, module: PreTrainedModel) -> list[Batch]:
-        """Return batches of random numbers; whole numbers are those of the example."""
+        """Return batches of random numbers; whole numbers are the example's."""
         return [
             {name: _random(array, rows) for name, array in self.example.items()} for rows in COUNTS
         ]
@@ -108,7 +108,7 @@ class ArrayInputs(GraphInputs):
 
 @dataclass(frozen=True)
 class AnyLengthInputs(ArrayInputs):
-    """Arrays of audio, whose length is that of the audio, for any number of rows.
+    """Arrays of audio of any length, for any number of rows.
 
     Waveforms have a mask of ones alone, because rows of other lengths never share a batch. The
     model gets it and the graph does not.

@@ -26,7 +26,7 @@ SWITCH, PUBLIC_KEY = "ARCHIVE_CHECKSUMS", "ARCHIVE_PUBLIC_KEY"
 LINE = re.compile(r"(?P<digest>[0-9a-f]{64})  (?P<path>[^\n]+)")
 INSTALL = "install it with pip install 'transformers-on-torchserve[signatures]'"
 Source = Path | bytes
-# Files are hashed side by side: hashlib leaves other threads time.
+# Files are hashed in several threads: hashlib releases the lock of Python.
 THREADS = 4
 
 
@@ -40,7 +40,7 @@ class DamagedArchive(ConfigError):
 
 
 class UntrustedArchive(ConfigError):
-    """The signature of an archive is missing or is not that of the key."""
+    """The signature of an archive is missing, or another key made it."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(

@@ -62,7 +62,7 @@ class TrialResults(_Strict):
     Attributes:
         packing: the numbers of the mask and of the pooling layer of packed rows, where the head
             pools; None for a model that does not pack rows.
-        padded_limit: that of the model; None where it is infinite.
+        padded_limit: the padded limit of the model; None where it is infinite.
     """
 
     packing: tuple[Number, Number | None] | None
@@ -78,7 +78,7 @@ class TrialKey(_Strict):
         settings: a digest of the YAML as it was read, with the format of `save_mode: auto`.
         processor: a digest of the lines of the processor in `/proc/cpuinfo`.
         capability: the instructions that torch uses, and its precision of float32 products.
-        variables: those of the environment that select kernels.
+        variables: the variables of the environment that select kernels.
     """
 
     files: str

@@ -171,7 +171,7 @@ class ModelWithPooling(PreTrainedModel):
         """Return the result of the reduction under its name.
 
         Args:
-            slots: the slots of each text; by default those of the attention mask.
+            slots: the slots of each text; by default from the attention mask.
             **inputs: the inputs of the model and of the reduction.
         """
         own = {name: inputs.pop(name) for name in self.reduction.inputs if name in inputs}

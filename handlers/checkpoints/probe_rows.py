@@ -23,7 +23,7 @@ MASK = "attention_mask"
 # The tokens of a text that a decoder writes.
 WRITTEN = "decoder_input_ids"
 SHORT = (7, 12, 3, 7)
-# A longer trial would take seconds at each load.
+# A longer row would take seconds at each load.
 LONGEST = 640
 # Keys of the spans beyond which a layer treats tokens differently: attention windows and blocks,
 # strides of convolutions, landmarks, chunks of a scan.
@@ -37,7 +37,7 @@ class RowMaker:
     Attributes:
         ids: the ids that texts have.
         names: the names of the model's inputs, without the attention mask.
-        before: the special tokens before those of a text.
+        before: the special tokens before the tokens of a text.
         after: the special tokens after them.
     """
 
@@ -49,7 +49,7 @@ class RowMaker:
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase, vocabulary: int, pad: int) -> RowMaker:
-        """Return what makes rows as a tokenizer does, for a model that has so many ids."""
+        """Return a maker of rows as a tokenizer frames them, for a model with a vocabulary."""
         names = [name for name in tokenizer.model_input_names if name != MASK]
         special = set(tokenizer.all_special_ids)
         plain = [each for each in _upper_half(vocabulary) if each not in special]
@@ -57,7 +57,7 @@ class RowMaker:
 
     @classmethod
     def unframed(cls, vocabulary: int) -> RowMaker:
-        """Return what makes rows without special tokens."""
+        """Return a maker of rows without special tokens."""
         return cls(_upper_half(vocabulary))
 
     def rows(self, lengths: Sequence[int], seed: int = 0) -> list[Row]:
@@ -95,7 +95,7 @@ def _upper_half(vocabulary: int) -> range:
 
 
 def _special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
-    """Return the special tokens before and after those of a text."""
+    """Return the special tokens before and after the tokens of a text."""
     encoding = tokenizer("a", return_special_tokens_mask=True)
     ids, special = encoding["input_ids"], encoding["special_tokens_mask"]
     if 0 not in special:

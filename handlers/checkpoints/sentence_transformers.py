@@ -68,7 +68,7 @@ ACTIVATIONS: dict[str, type[torch.nn.Module]] = {
 
 
 class PoolingConfig(BaseModel):
-    """The config of the pooling; versions before 5.4 have a key of its own for each mode."""
+    """The config of the pooling; versions before 5.4 have one key for each mode."""
 
     pooling_mode: PoolingMode | list[PoolingMode] | None = None
     include_prompt: bool = True
@@ -95,7 +95,7 @@ class Limits(BaseModel):
 
     @classmethod
     def read(cls, directory: Path) -> Limits:
-        """Return those of a checkpoint; without the file, none.
+        """Return the limits of a checkpoint; without the file, none.
 
         Raises:
             WrongCheckpoint: the file is damaged.
@@ -168,7 +168,7 @@ class SentenceTransformer:
 
 
 class SentencePooling(PoolingHead):
-    """One vector for each text of those of its tokens, in float32.
+    """Makes one vector of each text from the vectors of its tokens, in float32.
 
     The vectors are not normalized at the end, so that they can be truncated before.
     """
@@ -265,7 +265,7 @@ class SpladePooling(PoolingHead):
     ) -> torch.Tensor:
         if self.config.pooling_strategy == "sum":
             return slots.sum(self._weights(values))
-        # Weights grow with logits, so that those of the largest logits are the largest.
+        # Weights grow with logits, so the largest logits have the largest weights.
         return self._weights(slots.maximum(values))
 
     def _weights(self, logits: torch.Tensor) -> torch.Tensor:
@@ -373,7 +373,7 @@ LAYERS: dict[str, Any] = {
 
 
 def read_modules(directory: Path, first: Sequence[str]) -> list[ModuleEntry]:
-    """Return the entries of modules.json behind the model, which has a module of its own.
+    """Return the entries of modules.json behind the model, which is the first entry.
 
     Args:
         directory: the checkpoint, which has the file.
@@ -475,7 +475,7 @@ def _read(path: Path, parse: Any) -> Any:
 
 
 def _load_weights(module: torch.nn.Module, folder: Path) -> None:
-    """Load the weights of a module, also those of a pickle that holds tensors alone.
+    """Load the weights of a module, also from a pickle that holds tensors alone.
 
     Raises:
         WrongCheckpoint: there are none, they cannot be loaded safely, or do not fit.
@@ -501,7 +501,7 @@ def weights_file(folder: Path) -> Path | None:
 
 
 def read_weights(path: Path) -> Mapping[str, torch.Tensor]:
-    """Return the tensors of a file, also those of a pickle that holds tensors alone."""
+    """Return the tensors of a file, also of a pickle that holds tensors alone."""
     if path.suffix == ".safetensors":
         return load_file(path)
     tensors: dict[str, torch.Tensor] = torch.load(path, map_location="cpu", weights_only=True)

@@ -121,7 +121,7 @@ class Vocabulary:
     """The tokens of a model in the order of their ids, and those that are found in any text.
 
     Attributes:
-        special: those of languages, which have no text.
+        special: the tokens of languages, which have no text.
         codes: those that a text begins with, such as `>>fra<<`.
     """
 
@@ -137,7 +137,7 @@ class Family:
     Attributes:
         file: the SentencePiece model of the text that is read.
         vocabulary: reads the tokens of a checkpoint.
-        template: the special tokens around a text, `$A`; `{source}` is that of its language.
+        template: the special tokens around a text, `$A`; `{source}` is the token of its language.
         source: the language of a text where the checkpoint sets none.
         code: how a language is written as a token.
     """
@@ -158,7 +158,7 @@ def has_sentencepiece_only(directory: Path) -> bool:
 
 
 def read_tokenizer(directory: Path, settings: Mapping[str, Any]) -> PreTrainedTokenizerFast:
-    """Return the tokenizer of a checkpoint; the settings precede those of the checkpoint.
+    """Return the tokenizer of a checkpoint; the settings come before the checkpoint's.
 
     Raises:
         ValueError: its files are damaged, or of a kind that this does not read.

@@ -1,4 +1,4 @@
-"""A checkpoint of VITS, such as those of Massively Multilingual Speech (MMS-TTS)."""
+"""A checkpoint of VITS, such as one of Massively Multilingual Speech (MMS-TTS)."""
 
 from __future__ import annotations
 

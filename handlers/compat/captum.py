@@ -14,7 +14,7 @@ class TokenizedPrompt(TextTokenInput):
 
     Captum's own class takes a text.
 
-    Breaks when `LLMAttribution` reads another attribute of a `TextTokenInput` than those of here.
+    Breaks when `LLMAttribution` reads another attribute of a `TextTokenInput` than these.
 
     Args:
         special: 1 for each special token, 0 for others.

@@ -34,7 +34,7 @@ Rename = Callable[[Iterable[str]], Iterable[str]]
 class BlockReader:
     """Reads a connection in blocks.
 
-    TorchServe's worker reads each number and each header with a system call of its own: 1,200 calls
+    TorchServe's worker reads each number and each header with one system call: 1,200 calls
     for 32 requests, while other threads of the worker take turns with it. In blocks, 32 requests
     take 0.5 instead of 1.4 ms, and 0.5 instead of 3.6 ms beside another thread.
     """
@@ -155,7 +155,7 @@ def is_worker(process: psutil.Process) -> bool:
 def count_workers() -> int:
     """Return how many worker processes the model of this one has.
 
-    Breaks when TorchServe starts workers in another folder than that of their model.
+    Breaks when TorchServe starts workers in another folder than the folder of their model.
 
     Raises:
         OSError: the folder of the model was removed.
@@ -166,7 +166,7 @@ def count_workers() -> int:
 def has_older_worker(process: psutil.Process) -> bool:
     """Return whether the parent of a worker of this model has started another one before it.
 
-    Breaks when TorchServe starts workers in another folder than that of their model, or without a
+    Breaks when TorchServe starts workers in another folder than the model's, or without a
     PYTHONPATH that tells two names of one folder apart.
 
     Raises:
@@ -318,7 +318,7 @@ def models_with_exited_workers(log: str) -> set[str]:
 
 
 def worker_errors(log: str) -> Mapping[str, str]:
-    """Return why TorchServe has ended the last worker of models, such as a timeout of its own.
+    """Return why TorchServe has ended the last worker of models, such as its timeout.
 
     Breaks when TorchServe does not log `Backend worker error`, or its timeouts have other texts.
     """

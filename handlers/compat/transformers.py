@@ -378,7 +378,7 @@ def join_chunks(
 
 
 def word_offsets(tokenizer: Any, letters: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the places of words, from those of the letters of a CTC tokenizer.
+    """Return the places of words, from the places of letters of a CTC tokenizer.
 
     Breaks when `Wav2Vec2CTCTokenizer` has no `_get_word_offsets`.
     """

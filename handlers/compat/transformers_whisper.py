@@ -22,7 +22,7 @@ class WhisperWithOtherCache(WhisperForConditionalGeneration):
     def _expand_inputs_for_generation(
         expand_size: int = 1, encoder_outputs: Any = None, **arguments: Any
     ) -> tuple[Any, dict[str, Any]]:
-        """Expand what each beam has; the audio is that of all beams of a row."""
+        """Expand what each beam has; all beams of a row have the same audio."""
         arguments["is_encoder_decoder"] = False
         ids, others = WhisperForConditionalGeneration._expand_inputs_for_generation(
             expand_size, **arguments

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -25,6 +26,8 @@ DType = Literal["float32", "bfloat16", "float16", "auto"]
 Hardware = Literal["neuron", "neuronx"]
 DeviceMapPolicy = Literal["auto", "balanced", "balanced_low_0", "sequential"]
 Quantization = Literal["int8", "int8_weights", "int4_weights"]
+# Keys that change nothing without another one.
+NEEDED_KEYS = {"vllm_python": "engine", "assistant_revision": "assistant_model"}
 # The `save_mode` that is another one, chosen when a model is packed.
 AUTO = "auto"
 
@@ -330,8 +333,7 @@ class GenerationKeys(_Section):
     @field_validator("adapters")
     @classmethod
     def _check_adapter_names(cls, adapters: dict[str, str]) -> dict[str, str]:
-        wrong = next((name for name in adapters if not ADAPTER_NAME.fullmatch(name)), None)
-        if wrong is not None:
+        if (wrong := _first_other(adapters, ADAPTER_NAME)) is not None:
             raise ValueError(
                 f"has the name {quote(wrong)}; use at most 64 letters, digits, dots, dashes and"
                 " underscores, the first one a letter or a digit"
@@ -419,8 +421,7 @@ class UrlKeys(_Section):
     @field_validator("allowed_media_hosts")
     @classmethod
     def _check_hosts(cls, hosts: list[str]) -> list[str]:
-        wrong = next((host for host in hosts if not MEDIA_HOST.fullmatch(host)), None)
-        if wrong is not None:
+        if (wrong := _first_other(hosts, MEDIA_HOST)) is not None:
             raise ValueError(
                 f"has {quote(wrong)}; write a host name, as in images.example.com, without http://"
                 " and without a path"
@@ -483,11 +484,8 @@ class HandlerSection(
     def _device_map_needs_a_checkpoint(self) -> HandlerSection:
         if not self.uses_device_map:
             return self
-        if (
-            self.device_map
-            and "model_parallel" in self.model_fields_set
-            and not self.model_parallel
-        ):
+        is_off = "model_parallel" in self.model_fields_set and not self.model_parallel
+        if self.device_map and is_off:
             raise ValueError("has device_map and model_parallel: false; leave one of them out")
         if self.is_exported:
             raise ValueError(
@@ -500,18 +498,10 @@ class HandlerSection(
         return self
 
     @model_validator(mode="after")
-    def _check_vllm_python(self) -> HandlerSection:
-        if self.vllm_python and self.engine is None:
-            raise ValueError("has vllm_python without engine; add engine: vllm, or leave it out")
-        return self
-
-    @model_validator(mode="after")
-    def _check_assistant_revision(self) -> HandlerSection:
-        if self.assistant_revision and self.assistant_model is None:
-            raise ValueError(
-                "has assistant_revision without assistant_model; add assistant_model, or leave it"
-                " out"
-            )
+    def _check_needed_keys(self) -> HandlerSection:
+        for key, needed in NEEDED_KEYS.items():
+            if getattr(self, key) and getattr(self, needed) is None:
+                raise ValueError(f"has {key} without {needed}; add {needed}, or leave {key} out")
         return self
 
     @model_validator(mode="after")
@@ -563,6 +553,10 @@ class Pt2(_Section):
     """The `pt2` section."""
 
     compile: Compile = Compile()
+
+
+def _first_other(words: Iterable[str], pattern: re.Pattern[str]) -> str | None:
+    return next((word for word in words if not pattern.fullmatch(word)), None)
 
 
 def _check_choice(word: str, family: Registry, *others: str) -> str:

@@ -57,7 +57,7 @@ class ExportFormat(Protocol):
     """The part of a format that the exporter uses; `handlers.formats` is a layer above."""
 
     def is_lossy(self, config: ModelConfig) -> bool:
-        """Return whether outputs of an export differ from those of the checkpoint in float32."""
+        """Return whether outputs of an export differ from the checkpoint's in float32."""
 
     def computes_in(self, dtype: str) -> str:
         """Return the dtype that a model computes in for a value of `handler.dtype`."""

@@ -384,11 +384,11 @@ def compare_texts(
 ) -> TextFidelity:
     """Compare the greedy texts of two models.
 
-    The texts of an engine may differ from those of `generate`, although the model is the same: it
-    computes texts together, in another order of additions.
+    The texts of a back end may differ from the texts of `generate`, although the model is the same:
+    the back end computes texts together, in another order of additions.
 
     Args:
-        model: the model whose texts run side by side.
+        model: the model whose texts are generated concurrently.
         rows: texts; the models continue the first ones.
     """
     prompts = [_greedy(each.row) for each in rows[:MAX_TEXTS]]

@@ -45,11 +45,11 @@ class Change:
 
 @dataclass(frozen=True)
 class TextFidelity:
-    """The comparison of greedy texts that run side by side with those of `generate`.
+    """The comparison of greedy texts, generated concurrently, with the texts of `generate`.
 
     Attributes:
         equal_texts: how many of them are equal.
-        tokens: the number of tokens: those of each text up to the first one that differs. What
+        tokens: the number of tokens of all texts, each up to the first token that differs. What
             follows it continues another text.
     """
 
@@ -65,8 +65,9 @@ class TextFidelity:
 
     def __str__(self) -> str:
         return (
-            f"greedy texts that run side by side have {self.token_agreement:.2%} of {self.tokens}"
-            f" tokens of `generate` ({self.equal_texts} of {self.texts} texts are equal)"
+            f"greedy texts that are generated concurrently have {self.token_agreement:.2%} of"
+            f" {self.tokens} tokens of `generate` ({self.equal_texts} of {self.texts} texts are"
+            " equal)"
         )
 
 

@@ -76,7 +76,7 @@ class ExportManifest:
         """Read the manifest in a directory.
 
         A graph without a manifest comes from TorchServe's example: its inputs are token ids and
-        attention mask, its outputs those of the task.
+        attention mask, its outputs the outputs of the task.
 
         Raises:
             WrongCheckpoint: the graph lacks one of the outputs.

@@ -50,7 +50,7 @@ class AccuracyTarget:
     """The criterion for a quantized model, which is also applied to the finished export.
 
     Attributes:
-        compare: compares the outputs of the float32 model with those of another one.
+        compare: compares the outputs of the float32 model with the outputs of another model.
         per_token: names of the outputs that have a value for each token.
         settings: OpenVINO's settings for each dtype that the served graph may compute in, the
             preferred dtype first.
@@ -212,7 +212,7 @@ def _int8(nncf: Any, graph: Any, batches: Sequence[ModelInputs], ignored: Any) -
 def _outputs(
     compiled: Any, graph: Any, batches: Sequence[ModelInputs], per_token: Sequence[str]
 ) -> Iterator[Outputs]:
-    """Yield the outputs of a compiled graph for each batch, without those of padding."""
+    """Yield the outputs of a compiled graph for each batch, without padding."""
     for batch in batches:
         outputs = compiled(batch)
         yield {

@@ -138,7 +138,7 @@ class BaseFormat(ABC):
         return spec.of_checkpoint(self.served_dtype(spec))
 
     def is_lossy(self, config: ModelConfig) -> bool:
-        """Return whether outputs of an export differ from those of the checkpoint in float32."""
+        """Return whether outputs of an export differ from the checkpoint's in float32."""
         handler = config.handler
         is_reduced = self.computes_in(handler.dtype) != "float32"
         return self.capabilities.is_lossy or is_reduced or handler.quantization is not None

@@ -82,7 +82,7 @@ class PaddedGraph(torch.nn.Module):
     """A model for padded rows with positional inputs and a tuple of outputs.
 
     Args:
-        mask: makes the attention mask of the model from that of padding, of shape (rows, width).
+        mask: makes the attention mask of the model from the padding mask of shape (rows, width).
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class StackedGraph(torch.nn.Module):
 
     Args:
         mask: makes the attention mask of texts that the model reads beside the arrays.
-        padded: whether arrays have padding, so that the model has to make masks of its own.
+        padded: whether arrays have padding, so that the model has to make masks itself.
     """
 
     def __init__(

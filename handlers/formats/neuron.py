@@ -46,7 +46,7 @@ from handlers.model import ForwardOnlyModel, Model
 NEURON_INDEX = "https://pip.repos.neuron.amazonaws.com"
 LEGACY_NAME = re.compile(r"_batch_(\d+)\.pt$")
 # Neuron's compilers multiply float32 matrices in bfloat16. The rounding error is 1 or 2 percent of
-# the largest logit in a deep model; that of an incorrect graph is far larger.
+# the largest logit in a deep model; the error of an incorrect graph is far larger.
 TOLERANCE = 0.05
 
 

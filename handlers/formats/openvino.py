@@ -2,10 +2,10 @@
 
 Encoders that support packed rows, and models of embeddings, are converted by this module, all other
 models by optimum-intel's OVModel classes. `dtype` sets OpenVINO's inference precision and
-`quantization` that of weights and activations. With `dtype: auto`, the manifest has the dtype that
-was measured when the model was exported: what the processor supports, or float32 where that changes
-too many labels. It also loads the files of `optimum-cli export openvino`, for which `auto` is
-OpenVINO's default for the processor.
+`quantization` the precision of weights and activations. With `dtype: auto`, the manifest has the
+dtype that was measured when the model was exported: what the processor supports, or float32 where
+that changes too many labels. It also loads the files of `optimum-cli export openvino`, for which
+`auto` is OpenVINO's default for the processor.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ OFFLINE = {"local_files_only": True, "trust_remote_code": False}
 GATES = [{one, other} for one in ("Swish", "Gelu") for other in ("MatMul", "VariadicSplit")]
 # In tokens.
 LONGEST_WHOLE_PROMPT = 2_048
-# Texts that run beside a single one, and their tokens, which are whole blocks of the cache.
-MOST_DUMMIES = 3
-DUMMY_BLOCKS = 4
-DUMMY_TOKENS = DUMMY_BLOCKS * BLOCK
+# Sequences that fill a batch of one, and their tokens, which are whole blocks of the cache.
+MAX_FILLERS = 3
+FILLER_BLOCKS = 4
+FILLER_TOKENS = FILLER_BLOCKS * BLOCK
 PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 
 # Their exports are compared with the checkpoint, since optimum-intel 2.2 has not been tested with
@@ -170,7 +170,7 @@ class Format(BaseFormat):
         least = min_running(self.served_dtype(spec), int(settings["INFERENCE_NUM_THREADS"]))
         blocks = cache_blocks(spec, str(settings["KV_CACHE_PRECISION"]))
         scheduler = {
-            "num_kv_blocks": blocks + (least - 1) * DUMMY_BLOCKS,
+            "num_kv_blocks": blocks + (least - 1) * FILLER_BLOCKS,
             # With it, texts whose prompts begin alike have other tokens in some steps.
             "enable_prefix_caching": False,
             **_reading_of_prompts(spec),
@@ -184,7 +184,7 @@ class Format(BaseFormat):
             handler.max_waiting,
             least,
             # One of them is its prompt.
-            min(DUMMY_TOKENS, longest_sequence(spec)) - 1,
+            min(FILLER_TOKENS, longest_sequence(spec)) - 1,
             spec.checkpoint.generation_config,
             partial(self._load_static, spec, settings),
             partial(load_checkpoint, checkpoint) if checkpoint else None,
@@ -395,7 +395,7 @@ def _check_positions(spec: ModelSpec) -> None:
 def _reading_of_prompts(spec: ModelSpec) -> dict[str, Any]:
     """Return values of openvino-genai's `SchedulerConfig`.
 
-    A prompt that is read in a step of its own has its first token sooner. The running texts wait
+    A prompt that is read in one step has its first token sooner. The running texts wait
     meanwhile, so that long prompts are read in parts, in the steps of the running texts.
     """
     if longest_sequence(spec) > LONGEST_WHOLE_PROMPT:
@@ -414,7 +414,7 @@ def min_running(dtype: str, threads: int) -> int:
     With many threads, the texts beside it would make it slower. In float32, the digits that depend
     on the number of texts are too small to matter.
     """
-    return threads if dtype != "float32" and threads <= MOST_DUMMIES + 1 else 1
+    return threads if dtype != "float32" and threads <= MAX_FILLERS + 1 else 1
 
 
 def _dtypes(spec: ModelSpec) -> list[str]:
@@ -450,7 +450,7 @@ def _compare(
 def _compile_settings(dtype: str, graph: Any = None) -> dict[str, int | str]:
     """Return OpenVINO's settings for a dtype and the graph that is compiled, if it is known.
 
-    OpenVINO pins threads by default, those of each process from the first core on: workers with a
+    OpenVINO pins threads by default, in each process from the first core on: workers with a
     part of the cores would all compute on the same ones.
     """
     threads = torch.get_num_threads()
@@ -469,7 +469,7 @@ def _exact(dtype: str, graph: Any = None) -> dict[str, int | str]:
 def _precision(dtype: str, graph: Any) -> str | None:
     """Return OpenVINO's word for a dtype, or for float32 where it would end the process.
 
-    On processors with AMX, OpenVINO 2026.4 computes gated layers with an operation of its own in 16
+    On processors with AMX, OpenVINO 2026.4 computes gated layers with one operation in 16
     bits, which divides by zero if it has a single thread.
     """
     threads = min(torch.get_num_threads(), available_cores())

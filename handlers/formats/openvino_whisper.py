@@ -245,7 +245,7 @@ class DecoderState:
 
     Args:
         audio: keys and values of the cross-attention by their names, as tensors of OpenVINO.
-        rows: the number of rows, those of all beams.
+        rows: the number of rows, over all beams.
     """
 
     def __init__(self, decoder: Any, audio: Mapping[str, Any], rows: int) -> None:
@@ -293,7 +293,7 @@ class _Encoder(torch.nn.Module):
 
     def forward(self, input_features: torch.Tensor, **_options: Any) -> BaseModelOutput:
         """Return keys and values of the cross-attention as hidden states."""
-        # The tensors are those of the request, which runs once.
+        # The tensors belong to the request, which runs once.
         request = self._compiled.create_infer_request()
         request.infer([input_features.numpy()])
         return BaseModelOutput(hidden_states=tuple(request.output_tensors))
@@ -302,7 +302,7 @@ class _Encoder(torch.nn.Module):
 class _Whisper(WhisperWithOtherCache):
     """A model without weights whose encoder and decoder OpenVINO runs.
 
-    `generate` is that of transformers.
+    `generate` is the function of transformers.
     """
 
     device = torch.device("cpu")

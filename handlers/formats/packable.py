@@ -190,7 +190,7 @@ def as_packable(
     of a pooled head may hide.
 
     Args:
-        per_token: those of them that have a value for each token.
+        per_token: names of the outputs that have a value for each token.
     """
     if isinf(trial.limit):
         try:

@@ -47,7 +47,7 @@ from handlers.tasks.text_to_speech import SpeechCall, SpeechModel
 
 # Where transformers' continuous batching was tested.
 PAGED_DEVICES = ("cpu", "cuda")
-# Model types whose layers have gradients in training alone: those of Reformer are reversible.
+# Model types whose layers have gradients in training alone: Reformer's layers are reversible.
 WITHOUT_GRADIENTS = ("reformer",)
 # Attributes of VITS, whose forward has no arguments for most of them.
 VITS_SETTINGS = ("speaking_rate", "noise_scale", "noise_scale_duration")
@@ -143,7 +143,7 @@ class PretrainedModel(Model):
     @property
     def embeddings(self) -> Sequence[torch.nn.Module]:
         module = self.module.module if isinstance(self.module, ModelWithPooling) else self.module
-        # An encoder may have a module of its own, which only shares its weights with the decoder's.
+        # An encoder may have a separate module, which only shares its weights with the decoder's.
         has_encoder = module.config.is_encoder_decoder or is_encoder(module)
         reader = module.get_encoder() if has_encoder else module
         try:
@@ -304,7 +304,7 @@ def _linear_layers(module: PreTrainedModel) -> list[torch.nn.Module]:
 def _copy_strided_inputs(layer: torch.nn.Module) -> None:
     """Have a linear layer copy hidden states that are not contiguous.
 
-    The last hidden state of each prompt is a slice of a tensor with those of all tokens. torch
+    The last hidden state of each prompt is a slice of a tensor with the states of all tokens. torch
     multiplies such a tensor with a weight without gradients as a batch of matrices, for which it
     copies the weight once a row: minutes instead of milliseconds for a large vocabulary.
     """

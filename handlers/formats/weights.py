@@ -120,7 +120,7 @@ def _from_pretrained(spec: ModelSpec, config: PreTrainedConfig, placement: dict[
 
 
 def _dtype(spec: ModelSpec, config: PreTrainedConfig) -> torch.dtype | str:
-    """Return the dtype to compute in; transformers selects that of quantized weights."""
+    """Return the dtype to compute in; transformers selects it for quantized weights."""
     if quantization_method(config):
         return "auto"
     return pick_dtype(spec.config.handler.dtype, compute_device(spec.config, spec.device))

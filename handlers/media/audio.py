@@ -113,7 +113,7 @@ def read_audio(file: bytes, name: str, sampling_rate: int, max_seconds: float) -
             return _joined(blocks, sound.samplerate, sampling_rate)
     except RequestError:
         raise
-    except Exception as error:  # each reader of libsndfile has errors of its own
+    except Exception as error:  # each reader of libsndfile has its own errors
         if is_out_of_memory(error):
             raise
         raise _unreadable(name) from None
@@ -125,7 +125,7 @@ def seconds_of(file: Any) -> float | None:
 
     try:
         sound = soundfile.info(_stream_of(file))
-    except Exception:  # noqa: BLE001 - each reader of libsndfile has errors of its own
+    except Exception:  # noqa: BLE001 - each reader of libsndfile has its own errors
         return None
     return sound.frames / sound.samplerate if _knows_length(sound) else None
 

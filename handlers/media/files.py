@@ -110,7 +110,7 @@ class MediaFiles:
         return bytes(value)
 
     def fetch(self, files: Sequence[bytes | RemoteFile]) -> list[bytes | RequestError]:
-        """Return the bytes of the files of a batch; those of URLs are fetched, all at once."""
+        """Return the bytes of the files of a batch; URLs are fetched, all at once."""
         return self._remote.fetch_all(files)
 
     def _check_bytes(self, count: int, name: str) -> None:
@@ -328,7 +328,7 @@ class _CheckedBackend(httpcore.NetworkBackend):
 class _TimedStream(httpcore.NetworkStream):
     """A connection whose reads and writes all end at a point in time.
 
-    The time limits of httpcore are those of each read: a server that sends a byte now and then
+    The time limits of httpcore hold for each read: a server that sends a byte now and then
     never reaches them.
     """
 

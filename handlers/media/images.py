@@ -91,7 +91,7 @@ def convert_png(text: str, content_type: str, quality: int | None = None) -> byt
     """Return a PNG file in base64 as a file of one of `IMAGE_TYPES`.
 
     Args:
-        quality: that of a JPEG or WebP file, from 0 to 100; by default Pillow's.
+        quality: the quality of a JPEG or WebP file, from 0 to 100; by default Pillow's.
     """
     file = base64.b64decode(text)
     if content_type == "image/png":
@@ -198,7 +198,7 @@ def read_words(image: Image.Image, language: str | None) -> WordBoxes:
             "Tesseract cannot read the image; send word_boxes, or as lang a language that is"
             " installed on the server."
         ) from None
-    except RuntimeError:  # pytesseract has no class of its own for a timeout.
+    except RuntimeError:  # pytesseract has no class for a timeout.
         raise DeadlineExceeded from None
     return _normalized(found, image.width, image.height)
 

@@ -74,19 +74,19 @@ class Deadline:
         self.seconds = seconds
 
     def extended(self, seconds: float) -> Deadline:
-        """Return a time limit that ends so many seconds after this one."""
+        """Return a time limit that ends some seconds after this one."""
         later = Deadline(self.seconds + seconds, self._clock, self)
         later._end = self._end + seconds
         return later
 
     def at_most(self, seconds: float) -> Deadline:
-        """Return a time limit that ends in so many seconds, or with this one if that is earlier."""
+        """Return a time limit that ends in some seconds, or with this one if that is earlier."""
         earlier = Deadline(seconds, self._clock, self)
         earlier._end = min(self._end, earlier._end)
         return earlier
 
     def share(self, parts: float) -> Deadline:
-        """Return a time limit that ends after one of so many parts of the time that is left."""
+        """Return a time limit that ends after an equal part of the time that is left."""
         return Deadline(max(0.0, self._end - self._clock()) / parts, self._clock, self)
 
     @property

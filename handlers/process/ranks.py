@@ -104,7 +104,7 @@ class RequestBroadcast:
         """Return the value of rank 0, in every process.
 
         Args:
-            value: what JSON has, and bytes; that of other ranks is not looked at.
+            value: what JSON has, and bytes; the value of other ranks is ignored.
 
         Raises:
             RuntimeError: rank 0 has ended.

@@ -1,6 +1,6 @@
 """The cores and the memory that this process may use, and the memory that it keeps after batches.
 
-The limits are those of the container (cgroup) or of the machine.
+The limits are set by the container (cgroup) or by the machine.
 """
 
 from __future__ import annotations

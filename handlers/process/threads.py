@@ -32,20 +32,20 @@ RECOUNT_INTERVAL = 10.0  # seconds; a count takes about 5 us for each process of
 Loaded_co = TypeVar("Loaded_co", covariant=True)
 # How long a caller waits for a load before it looks at its deadline, in seconds.
 LOAD_PATIENCE = 0.1
-# How long an error of a load, which can take minutes, is that of every caller, in seconds.
+# Seconds in which every caller gets the error of a load, which can take minutes.
 RETRY_SECONDS = 60.0
 
 
 class ThreadShare:
     """The share of the cores that this worker uses, while workers start and stop.
 
-    The management API starts workers beyond those of the YAML. Each counts the workers of its
+    The management API starts more workers than the YAML names. Each counts the workers of its
     model when it loads, and the running ones follow.
 
     Args:
         workers: how many workers of the model are planned.
         torchrun: the `torchrun` section of the YAML.
-        is_fixed: whether the number stays that of the load: compiled functions are compiled again
+        is_fixed: whether the number stays as it was at load: compiled functions are compiled again
             for another number of threads.
     """
 
@@ -171,7 +171,7 @@ class OneThread:
 
 
 class LazyLoad(Generic[Loaded_co]):
-    """Loads something at the first call, in a thread of its own, and keeps it.
+    """Loads something at the first call, in a separate thread, and keeps it.
 
     After an error, calls have the same error for some time, and then load again.
     """

@@ -52,7 +52,7 @@ class Watchdog:
 
     @contextmanager
     def watch(self, deadline: Deadline) -> Iterator[None]:
-        """Watch the block, whose time starts again with that of its deadline."""
+        """Watch the block; its time starts again when its deadline does."""
         key = id(deadline)
         with self._lock:
             self._watched[key] = deadline

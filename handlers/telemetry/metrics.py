@@ -84,7 +84,7 @@ class MetricsReporter:
             metrics: the metrics object of TorchServe's context; None outside of TorchServe.
             meter: counts and stage times of the batch.
             seconds: total time of the handler.
-            load: returns numbers about the running texts, of a model that runs them side by side.
+            load: returns numbers about the running sequences of a model that schedules them itself.
         """
         if metrics is None:
             return

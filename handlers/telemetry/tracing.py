@@ -125,7 +125,7 @@ def is_on(environment: Mapping[str, str]) -> bool:
 
 
 def create(model: str, version: str) -> Tracer:
-    """Return the tracer of this process, which sends spans from a thread of its own.
+    """Return the tracer of this process, which sends spans from a separate thread.
 
     Raises:
         ImportError: a package of OpenTelemetry is missing.
