@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -429,5 +430,7 @@ def _sample_of(server: Server, model: str) -> Any:
     return (found.get("customizedMetadata") or {}).get("sample")
 
 
+run = partial(typer.run, main)
+
 if __name__ == "__main__":
-    typer.run(main)
+    run()

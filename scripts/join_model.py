@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -24,32 +25,9 @@ PAUSE_SECONDS = 2.0
 # TorchServe's `initial_distribution_port`: the number of its first worker with torchrun.
 FIRST_WORKER = 29500
 
-app = typer.Typer(help=__doc__, add_completion=False)
 
-
-class NotOnSeveralMachines(KitError):
-    """The YAML of an archive splits its model over the processes of one machine."""
-
-    def __init__(self, archive: Path) -> None:
-        super().__init__(
-            f"{archive} is a model of one machine: its YAML has no torchrun.nnodes above 1; set"
-            " it, with rdzv-backend: static and rdzv-endpoint, and pack the archive again."
-        )
-
-
-class WrongNodeRank(KitError):
-    """No such machine takes part."""
-
-    def __init__(self, rank: int, nnodes: int) -> None:
-        super().__init__(
-            f"--node-rank is {rank}, and torchrun.nnodes is {nnodes}; TorchServe's machine is 0,"
-            f" the others are 1 to {nnodes - 1}."
-        )
-
-
-@app.command()
 @plain_errors()
-def join(
+def main(
     archive: Annotated[Path, typer.Argument(help="The archive, or a folder with its files.")],
     node_rank: Annotated[int, typer.Option(help="The number of this machine.")] = 1,
     rdzv_id: Annotated[
@@ -64,9 +42,15 @@ def join(
     opened = open_archive(archive)
     torchrun = ModelConfig.read(opened.folder / CONFIG_FILE).torchrun
     if torchrun is None or torchrun.nnodes == 1:
-        raise NotOnSeveralMachines(archive)
+        raise KitError(
+            f"{archive} is a model of one machine: its YAML has no torchrun.nnodes above 1; set"
+            " it, with rdzv-backend: static and rdzv-endpoint, and pack the archive again."
+        )
     if not 0 < node_rank < torchrun.nnodes:
-        raise WrongNodeRank(node_rank, torchrun.nnodes)
+        raise KitError(
+            f"--node-rank is {node_rank}, and torchrun.nnodes is {torchrun.nnodes}; TorchServe's"
+            f" machine is 0, the others are 1 to {torchrun.nnodes - 1}."
+        )
     run_id = rdzv_id or f"{opened.name}_{FIRST_WORKER}"
     command = torchrun_command(torchrun, node_rank, run_id, opened.folder)
     try:
@@ -92,5 +76,7 @@ def torchrun_command(torchrun: Torchrun, node_rank: int, run_id: str, folder: Pa
     ]
 
 
+run = partial(typer.run, main)
+
 if __name__ == "__main__":
-    app()
+    run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -23,5 +24,7 @@ def main(
         out.print(str(path), markup=False)
 
 
+run = partial(typer.run, main)
+
 if __name__ == "__main__":
-    typer.run(main)
+    run()
