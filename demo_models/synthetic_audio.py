@@ -53,10 +53,10 @@ def random(seed: str) -> np.random.Generator:
 def tone(frequencies: Sequence[float], seconds: float, rng: np.random.Generator) -> Samples:
     """Return a tone of some frequencies, with a random volume and little noise; of none, noise."""
     times = np.arange(round(seconds * RATE)) / RATE
-    waves = [np.sin(2 * np.pi * (each * times + rng.random())) for each in frequencies]
-    volume = rng.uniform(0.2, 0.8) / max(1, len(waves))
+    sines = [np.sin(2 * np.pi * (each * times + rng.random())) for each in frequencies]
+    volume = rng.uniform(0.2, 0.8) / max(1, len(sines))
     noise = 0.01 * rng.standard_normal(len(times))
-    return (volume * np.sum(waves, axis=0) + noise).astype(np.float32)
+    return (volume * np.sum(sines, axis=0) + noise).astype(np.float32)
 
 
 def signal(rng: np.random.Generator) -> tuple[Samples, str]:

@@ -83,7 +83,7 @@ class TextToSpeech(Trainer):
         rng = Random(f"train {seed}")
         words = [_word(rng) for _ in range(rows)]
         return [
-            {"ids": torch.tensor(tokenizer(word)["input_ids"]), "waves": _whistle(word)}
+            {"ids": torch.tensor(tokenizer(word)["input_ids"]), "waveforms": _whistle(word)}
             for word in words
         ]
 
@@ -106,7 +106,7 @@ class _Whistling(nn.Module):
         super().__init__()
         self.vits = vits
 
-    def forward(self, ids: torch.Tensor, waves: torch.Tensor) -> Any:
+    def forward(self, ids: torch.Tensor, waveforms: torch.Tensor) -> Any:
         mask = torch.ones(len(ids), ids.shape[1], 1)
         encoded = self.vits.text_encoder(input_ids=ids, padding_mask=mask)
         means, scales = (
@@ -116,7 +116,7 @@ class _Whistling(nn.Module):
         noisy = means + torch.randn_like(means) * scales * self.vits.noise_scale
         latents = self.vits.flow(noisy, torch.ones_like(noisy[:, :1]), None, reverse=True)
         found = self.vits.decoder(latents, None).squeeze(1)
-        return SimpleNamespace(loss=nn.functional.mse_loss(found, waves))
+        return SimpleNamespace(loss=nn.functional.mse_loss(found, waveforms))
 
 
 def _tokenizer() -> VitsTokenizer:

@@ -10,7 +10,7 @@ from typing import Any
 from hosts.archives import open_archive
 from hosts.ray_data.chunks import Chunk, InputFile, find_files, plan
 from hosts.ray_data.results import count_errors, file_of, open_folder
-from hosts.ray_data.scorer import Job, Scorer
+from hosts.ray_data.scorer import Scorer, ScoringJob
 
 # Blocks of Ray Data are tasks; a chunk each, or several where there are very many.
 MAX_BLOCKS = 10_000
@@ -39,7 +39,7 @@ class Planned:
         errors: how many rows of the other chunks have an error.
     """
 
-    job: Job
+    job: ScoringJob
     files: Sequence[InputFile]
     missing: Sequence[Chunk]
     errors: int
@@ -78,7 +78,7 @@ def plan_job(
     opened, paths = open_archive(archive, sha256), find_files(source, output)
     files = plan(paths, chunk_rows, column)
     own_format = "parquet" if all(file.kind == "parquet" for file in files) else "jsonl"
-    job = Job(
+    job = ScoringJob(
         archive.resolve(),
         output.resolve(),
         output_format or own_format,

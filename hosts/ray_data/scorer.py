@@ -13,7 +13,7 @@ from hosts.archives import import_from, open_archive
 
 
 @dataclass(frozen=True)
-class Job:
+class ScoringJob:
     """What every actor is told.
 
     Attributes:
@@ -33,7 +33,7 @@ class Job:
 class Scorer:
     """Scores chunks, each to one file."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: ScoringJob) -> None:
         self._job = job
         archive = open_archive(job.archive, job.sha256)
         import_from(archive.folder)

@@ -90,12 +90,12 @@ def _versions(config: ModelConfig) -> list[str]:
     # The checkpoint itself needs no other package, and the import of its format loads torch.
     others = formats.get(handler.save_mode).packages if handler.is_exported else ()
     names = {name.partition(".")[0] for name in ("torch", "transformers", *others)}
-    found = {owner for name in names for owner in _owners().get(name, ())}
+    found = {owner for name in names for owner in _distributions().get(name, ())}
     return sorted(f"{name} {version(name)}" for name in found)
 
 
 @cache
-def _owners() -> Mapping[str, list[str]]:
+def _distributions() -> Mapping[str, list[str]]:
     """Return the installed distributions of each package; all of them are read."""
     return packages_distributions()
 

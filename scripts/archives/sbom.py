@@ -153,8 +153,8 @@ def _requirements(save_mode: str) -> list[Requirement]:
     extras = [name for name in known if name in OF_WORKERS or name == save_mode]
     # Some are installed without the dependencies that they name, so no extra has them.
     tops = {package.partition(".")[0] for package in formats.get(save_mode).packages}
-    owners = packages_distributions()
-    others = sorted({owner for top in tops for owner in owners.get(top, ())})
+    distributions = packages_distributions()
+    others = sorted({name for top in tops for name in distributions.get(top, ())})
     return [Requirement(f"{KIT}[{','.join(extras)}]"), *map(Requirement, others)]
 
 

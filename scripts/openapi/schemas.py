@@ -87,7 +87,7 @@ def _schemas_of(
     by_key, rest = TypeAdapter.json_schemas(
         adapters,
         by_alias=False,
-        ref_template=PLACE + "{model}",
+        ref_template=COMPONENTS + "{model}",
         schema_generator=PlainSchema,
     )
     by_type = {kind: schema for (kind, _), schema in by_key.items()}
@@ -95,12 +95,12 @@ def _schemas_of(
     # Types whose schema stands in the schema of a parameter are not referred to.
     inner = rest.get("$defs", {})
     text = json.dumps([*inner.values(), *by_key.values()])
-    used = {name: schema for name, schema in inner.items() if f'"{PLACE}{name}"' in text}
+    used = {name: schema for name, schema in inner.items() if f'"{COMPONENTS}{name}"' in text}
     return {**used, **own}, by_type
 
 
 Schema = dict[str, Any]
-PLACE = "#/components/schemas/"
+COMPONENTS = "#/components/schemas/"
 TEXT: Schema = {"type": "string"}
 NULL: Schema = {"type": "null"}
 # Keys of a schema that do not change with an alternative.
@@ -109,7 +109,7 @@ ANNOTATIONS = ("title", "description", "default")
 
 def ref(name: str) -> Schema:
     """Return a reference to one of the components."""
-    return {"$ref": PLACE + name}
+    return {"$ref": COMPONENTS + name}
 
 
 def any_of(*alternatives: Schema) -> Schema:
@@ -218,7 +218,7 @@ def _object_of_inputs(known: Mapping[str, Schema], column: str) -> Schema:
 
 
 def _resolved(schema: Schema, known: Mapping[str, Schema]) -> Schema:
-    return known[schema["$ref"].removeprefix(PLACE)] if "$ref" in schema else schema
+    return known[schema["$ref"].removeprefix(COMPONENTS)] if "$ref" in schema else schema
 
 
 def _explanation_parameters(mode: str, explanation_target: Any) -> Schema:
