@@ -138,8 +138,6 @@ class BatchScheduler(Model):
 
 @dataclass(frozen=True, eq=False)
 class _Waiting:
-    """A prompt that waits."""
-
     generator: Generator
     prompt: Prompt
     budget: int
@@ -257,7 +255,6 @@ class _Queue:
         return [each.prompt for each in chosen]
 
     def _generate(self, generator: Generator) -> None:
-        """Generate the running batch."""
         try:
             own = replace(generator, meter=Meter(), deadline=NO_DEADLINE)
             for prompt, outcome in zip(

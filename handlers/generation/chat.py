@@ -494,7 +494,6 @@ def _to_object(arguments: Any) -> Any:
 
 
 def _with_text(content: Any, text: str, separator: str) -> Any:
-    """Return a content, a text or a list of parts, with another text after it."""
     if isinstance(content, str):
         return separator.join(filter(None, [content, text]))
     return [*content, {"type": "text", "text": separator + text}]

@@ -544,8 +544,6 @@ class Generator:
 
 @dataclass(frozen=True)
 class _Outcomes:
-    """Makes the outcome of each prompt of a batch of its sequences."""
-
     prompts: Sequence[Prompt]
     matchers: Mapping[int, GrammarMatcher]
     deadline: DeadlineCriterion
@@ -602,7 +600,6 @@ def end_tokens(generation_config: GenerationConfig) -> frozenset[int]:
 
 
 def _matchers(prompts: Sequence[Prompt]) -> dict[int, GrammarMatcher]:
-    """Return the matcher of each row whose prompt has a grammar."""
     copies = prompts[0].parameters.num_return_sequences
     return {
         number * copies + copy: prompt.compiled.matcher()

@@ -282,8 +282,6 @@ def _vocabulary(
 
 
 class _End(IntEnum):
-    """The end of a trial."""
-
     FINISHED = 0
     TOO_COMPLEX = 1
     OUT_OF_TIME = 2

@@ -121,7 +121,6 @@ def _shared_places(schema: Any) -> set[str]:
 
 
 def _combines(schema: Mapping[str, Any]) -> bool:
-    """Return whether several schemas describe the same object."""
     single = [name for name in ("$ref", "anyOf", "oneOf") if name in schema]
     members = schema.get("allOf")
     count = len(members) if isinstance(members, list) else 0
@@ -165,7 +164,6 @@ def relaxed(schema: Schema, is_unsupported: Callable[[Schema], bool]) -> Any:
 
 
 def _is_elsewhere(reference: Any) -> bool:
-    """Return whether a reference leads out of its document."""
     return isinstance(reference, str) and not reference.startswith("#")
 
 

@@ -225,7 +225,6 @@ class StopTracker:
 
     @cached_property
     def _special_stops(self) -> tuple[str, ...]:
-        """The stop strings with the name of a special token that the text omits."""
         names = self._hidden_names.values()
         return tuple(stop for stop in self.stop_strings if any(name in stop for name in names))
 
@@ -281,7 +280,6 @@ class _TextWithSpecialTokens:
 
 
 def _cut(state: GenerationState, place: int) -> GenerationState:
-    """Return a state whose text ends before a stop string."""
     records = tuple(record for record in state.records if record.start < place)
     reason: FinishReason = "stop_sequence"
     return replace(state, text=state.text[:place], finish_reason=reason, records=records)

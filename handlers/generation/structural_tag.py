@@ -249,7 +249,6 @@ def _kind(schema: Mapping[str, Any]) -> Any:
 
 
 def _choices(schema: Mapping[str, Any], keywords: Set[str]) -> Sequence[Schema]:
-    """Return the alternatives of a schema; none if it has no alternatives."""
     for name in CHOICES:
         if keywords == {name} and isinstance(schema[name], list):
             return schema[name]
@@ -286,7 +285,6 @@ def _length_as_pattern(_: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pattern_of_lengths(schema: Mapping[str, Any]) -> str | None:
-    """Return the pattern of the lengths of a schema; None if it needs none."""
     least, most = schema.get("minLength", 0), schema.get("maxLength", inf)
     is_bounded = schema.keys() & LENGTHS and not schema.keys() & EXCLUDING_LENGTHS
     if not is_bounded or not _is_count(least):
@@ -301,7 +299,6 @@ def _is_count(value: Any) -> bool:
 
 
 def _items_without_end(items: Sequence[Format]) -> Format:
-    """Return the format of all items but the last, and any number of that one."""
     *first, more = items
     if not first:
         return repeated(more, ", ")

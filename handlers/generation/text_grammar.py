@@ -208,7 +208,6 @@ def lark_text(value: Any, max_characters: int) -> str:
 
 
 def _one_of(texts: Any, max_characters: int) -> str:
-    """Return the regular expression of a choice of texts."""
     is_list = isinstance(texts, list) and texts and all(isinstance(each, str) for each in texts)
     if not is_list or not all(texts):
         raise BadRequest("The choice of the grammar must be a list of texts; none of them empty.")

@@ -229,7 +229,7 @@ class Task(text_generation.Task):
 
     @property
     def _default_new_tokens(self) -> int:
-        return int(self.settings.max_length or self.base.max_new_tokens or NEW_TOKENS)
+        return int(self.settings.max_length or self.generation_config.max_new_tokens or NEW_TOKENS)
 
     def _parse_prompt(self, request: Request, parameters: GenerationParameters) -> PromptInput:
         inputs = request.inputs

@@ -114,7 +114,7 @@ class Task(ImageTask):
                 "use a checkpoint of BLIP, GIT or VisionEncoderDecoder",
             )
         self.tokenizer = checkpoint.text_tokenizer
-        self.base = _generation_config(checkpoint)
+        self.generation_config = _generation_config(checkpoint)
         self._decoder = _decoder_config(config)
         self._padding = Padding({"input_ids": checkpoint.pad_token_id})
 
@@ -144,7 +144,7 @@ class Task(ImageTask):
         generator = Generator(
             model,
             self.tokenizer,
-            self.base,
+            self.generation_config,
             self._padding,
             meter,
             deadline=deadline,
@@ -183,9 +183,11 @@ class Task(ImageTask):
     @property
     def default_new_tokens(self) -> int:
         """The maximum number of new tokens of a request that sets none."""
-        length = self.base.max_length
+        length = self.generation_config.max_length
         honours_length = length not in (None, UNSET_MAX_LENGTH)
-        own = self.base.max_new_tokens or (length - 1 if honours_length else NEW_TOKENS)
+        own = self.generation_config.max_new_tokens or (
+            length - 1 if honours_length else NEW_TOKENS
+        )
         return min(int(own), self.most_new_tokens)
 
     def _prompt(self, image: ImageRow, parameters: ImageToTextParameters) -> ImagePrompt:

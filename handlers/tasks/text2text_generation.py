@@ -159,7 +159,7 @@ class TextToTextTask(GenerationTask[TextInput]):
 
     def decoder_start(self, item: TextInput) -> list[int]:
         """Return the tokens that a decoder reads before those that it chooses."""
-        first = self.base.forced_bos_token_id if item.target is None else item.target
+        first = self.generation_config.forced_bos_token_id if item.target is None else item.target
         return [self._start_token, *([] if first is None else [int(first)])]
 
     def token_ids(self, item: TextInput, row: Window) -> list[int]:
@@ -194,7 +194,7 @@ class TextToTextTask(GenerationTask[TextInput]):
         Raises:
             WrongCheckpoint: its settings are no values of parameters.
         """
-        config, base = self.checkpoint.config, self.base
+        config, base = self.checkpoint.config, self.generation_config
         own = dict((getattr(config, "task_specific_params", None) or {}).get(pipeline, {}))
         prefix = own.pop("prefix", getattr(config, "prefix", None)) or ""
         own = {name: own[name] for name in own if name in self.parameters.model_fields}
@@ -251,7 +251,7 @@ class TextToTextTask(GenerationTask[TextInput]):
     @property
     def _start_token(self) -> int:
         """The token that a decoder starts with; transformers' `generate` takes the same one."""
-        named = (self.base.decoder_start_token_id, self.base.bos_token_id)
+        named = (self.generation_config.decoder_start_token_id, self.generation_config.bos_token_id)
         return int(next(each for each in named if each is not None))
 
 

@@ -98,7 +98,9 @@ class GenerationTask(TextTask[InputT, Prompt]):
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
-        self.base = with_checked_defaults(checkpoint.generation_config, checkpoint.config)
+        self.generation_config = with_checked_defaults(
+            checkpoint.generation_config, checkpoint.config
+        )
 
     def run(
         self, model: Model, rows: Sequence[Prompt], meter: Meter, deadline: Deadline = NO_DEADLINE
@@ -106,7 +108,7 @@ class GenerationTask(TextTask[InputT, Prompt]):
         generator = Generator(
             model,
             self.tokenizer,
-            self.base,
+            self.generation_config,
             self.padding,
             meter,
             self.checkpoint.limit,
@@ -350,7 +352,7 @@ class Task(GenerationTask[PromptInput]):
         return GrammarCompiler(
             self.tokenizer,
             self.checkpoint.vocab_size,
-            end_tokens(self.base),
+            end_tokens(self.generation_config),
             self.settings.max_grammar_characters,
         )
 
@@ -432,7 +434,7 @@ class Task(GenerationTask[PromptInput]):
     @property
     def _default_new_tokens(self) -> int:
         """The maximum number of new tokens of a request that sets none."""
-        of_checkpoint = self.base.max_new_tokens
+        of_checkpoint = self.generation_config.max_new_tokens
         return int(self.settings.max_length or of_checkpoint or NEW_TOKENS)
 
 

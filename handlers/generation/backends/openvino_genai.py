@@ -106,7 +106,7 @@ class OpenVinoGenAiModel(BackendModel):
         max_waiting: the maximum number of waiting sequences.
         min_running: the minimum number of running sequences, unless none runs.
         filler_tokens: the length of a sequence that is added to reach the minimum.
-        base: the checkpoint's generation config.
+        generation_config: the checkpoint's generation config.
         load_graph: loads the model for forward passes, which explanations need.
         load_checkpoint: loads the checkpoint instead, for explanations with gradients and for
             settings that openvino-genai does not support; None where there are no weights.
@@ -123,15 +123,15 @@ class OpenVinoGenAiModel(BackendModel):
         max_waiting: int,
         min_running: int,
         filler_tokens: int,
-        base: GenerationConfig,
+        generation_config: GenerationConfig,
         load_graph: Callable[[], Model],
         load_checkpoint: Callable[[], Model] | None,
         trials: GrammarTrials | None,
         hang_seconds: float,
     ) -> None:
         self._trials = trials
-        self._base = _checked_base(base)
-        self._ends = end_tokens(base)
+        self._defaults = _checkpoint_settings(generation_config)
+        self._ends = end_tokens(generation_config)
         self._cached_tokens = scheduler["num_kv_blocks"] * BLOCK
         arguments = {
             "directory": str(directory),
@@ -198,7 +198,7 @@ class OpenVinoGenAiModel(BackendModel):
     def _settings(self, prompt: Prompt, number: int) -> dict[str, Any]:
         """Return the values of openvino-genai's `GenerationConfig` for a sequence of a prompt."""
         parameters = prompt.parameters
-        given = effective_settings(self._base, parameters)
+        given = effective_settings(self._defaults, parameters)
         searches = given.get("num_beams", 1) > 1
         settings: dict[str, Any] = {}
         for name, value in given.items():
@@ -248,21 +248,20 @@ def _generate_by_fallback(
     return model.generate_prompts(replace(generator, model=model), prompts, budget)
 
 
-def check_generation_config(base: GenerationConfig) -> None:
+def check_generation_config(generation_config: GenerationConfig) -> None:
     """Check that openvino-genai supports a checkpoint's generation config.
 
     Raises:
         WrongCheckpoint: it does not.
     """
-    _checked_base(base)
+    _checkpoint_settings(generation_config)
 
 
-def _checked_base(base: GenerationConfig) -> dict[str, Any]:
-    return checkpoint_settings(base, lambda spec: bool(spec.genai), MODE)
+def _checkpoint_settings(generation_config: GenerationConfig) -> dict[str, Any]:
+    return checkpoint_settings(generation_config, lambda spec: bool(spec.genai), MODE)
 
 
 def _supports(spec: ParameterSpec, searches: bool) -> bool:
-    """Return whether openvino-genai supports a parameter, in a beam search or without one."""
     return spec.genai in (Beams.EITHER, Beams.WITH if searches else Beams.WITHOUT)
 
 

@@ -460,7 +460,6 @@ class BackendModel(ContinuousModel, ABC):
 
     @property
     def _static_sequences(self) -> int:
-        """The number of sequences that run or wait in the model for batches."""
         metrics = self._static_metrics
         return int(metrics.get("running_texts", 0) + metrics.get("waiting_texts", 0))
 

@@ -53,17 +53,19 @@ def unsupported_message(name: str, value: Any, mode: str) -> str:
     return f"{name} {shorten(json.dumps(value))} is not supported by {mode}; leave it out."
 
 
-def effective_settings(base: Mapping[str, Any], parameters: GenerationParameters) -> dict[str, Any]:
+def effective_settings(
+    defaults: Mapping[str, Any], parameters: GenerationParameters
+) -> dict[str, Any]:
     """Return the values that are in effect for a prompt.
 
     Args:
-        base: the values of the checkpoint's generation config.
+        defaults: the values of the checkpoint's generation config.
         parameters: the parameters of the prompt, which take precedence.
     """
-    defaults = {
+    of_generate = {
         name: spec.default for name, spec in SAMPLING_PARAMETERS.items() if spec.default is not None
     }
-    given = {**defaults, **base, **parameters.for_generate, **parameters.for_processors}
+    given = {**of_generate, **defaults, **parameters.for_generate, **parameters.for_processors}
     has_effect = {
         None: True,
         "do_sample": bool(given.get("do_sample")),
@@ -74,18 +76,22 @@ def effective_settings(base: Mapping[str, Any], parameters: GenerationParameters
     }
 
 
-def checkpoint_settings(base: GenerationConfig, supports: Supports, mode: str) -> dict[str, Any]:
+def checkpoint_settings(
+    generation_config: GenerationConfig, supports: Supports, mode: str
+) -> dict[str, Any]:
     """Return the values of a checkpoint's generation config that a back end supports.
 
     Args:
-        base: the checkpoint's generation config.
+        generation_config: the checkpoint's generation config.
         supports: whether the back end supports a parameter.
         mode: the keys of the YAML that select the back end, for the message.
 
     Raises:
         WrongCheckpoint: the back end would ignore one of the values.
     """
-    given = {name: value for name, value in base.to_dict().items() if value is not None}
+    given = {
+        name: value for name, value in generation_config.to_dict().items() if value is not None
+    }
     unsupported = {name: spec.neutral for name, spec in unsupported_parameters(supports).items()}
     unsupported |= {name: setting.neutral for name, setting in FILE_SETTINGS.items()}
     ignored = [name for name, neutral in unsupported.items() if given.get(name, neutral) != neutral]

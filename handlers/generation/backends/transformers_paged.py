@@ -72,16 +72,20 @@ class PagedModel(BatchScheduler, GenerationBackend):
     Args:
         model: the model, after the trial of its batches.
         module: its module.
-        base: the checkpoint's generation config.
+        generation_config: the checkpoint's generation config.
         settings: the sizes of the scheduler.
     """
 
     def __init__(
-        self, model: Model, module: PreTrainedModel, base: GenerationConfig, settings: PagedSettings
+        self,
+        model: Model,
+        module: PreTrainedModel,
+        generation_config: GenerationConfig,
+        settings: PagedSettings,
     ) -> None:
         super().__init__(model, settings.max_running, settings.max_waiting)
-        self._base, self._capacity = base, settings.blocks * BLOCK
-        self._scheduler = PagedScheduler(_with_shared_weights(module), base, settings)
+        self._generation_config, self._capacity = generation_config, settings.blocks * BLOCK
+        self._scheduler = PagedScheduler(_with_shared_weights(module), generation_config, settings)
         weakref.finalize(self, self._scheduler.close)
 
     def generate_prompts(
@@ -110,7 +114,7 @@ class PagedModel(BatchScheduler, GenerationBackend):
             found += new.sequences[0]
             finished = new.finished
         batch = {"input_ids": torch.tensor([ids]), "attention_mask": torch.ones(1, len(ids))}
-        ends = sorted(end_tokens(self._base)) or None
+        ends = sorted(end_tokens(self._generation_config)) or None
         config = GenerationConfig(
             max_new_tokens=TRIAL_TOKENS, do_sample=False, eos_token_id=ends, pad_token_id=0
         )
@@ -126,11 +130,17 @@ class PagedModel(BatchScheduler, GenerationBackend):
     def _is_greedy(self, prompt: Prompt) -> bool:
         """Return whether each token is the most likely one by the model's own logits."""
         parameters = prompt.parameters
-        given = {**self._base.to_dict(), **parameters.for_generate, **parameters.for_processors}
+        given = {
+            **self._generation_config.to_dict(),
+            **parameters.for_generate,
+            **parameters.for_processors,
+        }
         changed = [
             name for name, neutral in NEUTRAL.items() if given.get(name) not in (None, neutral)
         ]
-        other_ends = prompt.end_tokens(self._base) != end_tokens(self._base)
+        other_ends = prompt.end_tokens(self._generation_config) != end_tokens(
+            self._generation_config
+        )
         fits = len(prompt) + prompt.new_tokens <= self._capacity
         special = parameters.returns_logprobs or other_ends or prompt.grammar or prompt.syntax
         return fits and not (changed or special)
@@ -155,17 +165,17 @@ class PagedScheduler:
 
     Args:
         module: a module that nothing else runs, because the manager changes its attention.
-        base: the checkpoint's generation config.
+        generation_config: the checkpoint's generation config.
         settings: the sizes.
     """
 
     def __init__(
-        self, module: PreTrainedModel, base: GenerationConfig, settings: PagedSettings
+        self, module: PreTrainedModel, generation_config: GenerationConfig, settings: PagedSettings
     ) -> None:
         self._settings = settings
         self._manager = create_manager(
             module,
-            sorted(end_tokens(base)),
+            sorted(end_tokens(generation_config)),
             block_size=BLOCK,
             blocks=settings.blocks,
             max_batch_tokens=max(STEP_TOKENS, settings.max_running),
@@ -213,7 +223,6 @@ class PagedScheduler:
         return sum(sequence.blocks for sequence in self._running.values())
 
     def _start_waiting(self) -> None:
-        """Start the waiting sequences, in their order, for which the cache has room."""
         while self._waiting and len(self._running) < self._settings.max_running:
             if self._reserved + self._waiting[0].blocks > self._settings.blocks:
                 return

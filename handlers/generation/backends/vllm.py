@@ -74,7 +74,7 @@ class VllmModel(BackendModel):
     Args:
         process: vLLM's process.
         capacity: the maximum number of sequences that run or wait.
-        base: the checkpoint's generation config.
+        generation_config: the checkpoint's generation config.
         has_grammars: whether vLLM supports grammars for this model.
         load_static: loads the model for forward passes and batches, which explanations need.
     """
@@ -83,13 +83,13 @@ class VllmModel(BackendModel):
         self,
         process: BackendProcess,
         capacity: int,
-        base: GenerationConfig,
+        generation_config: GenerationConfig,
         has_grammars: bool,
         load_static: Callable[[], Model],
     ) -> None:
         super().__init__(process, capacity, LazyLoad(load_static), has_gradients=True)
-        self._base, self._has_grammars = _checked_base(base), has_grammars
-        self._ends = end_tokens(base)
+        self._defaults, self._has_grammars = _checkpoint_settings(generation_config), has_grammars
+        self._ends = end_tokens(generation_config)
 
     @property
     def generation(self) -> GenerationInfo:
@@ -99,7 +99,7 @@ class VllmModel(BackendModel):
         )
 
     def _settings(self, prompt: Prompt, number: int) -> dict[str, Any]:
-        settings = sampling_settings(self._base, prompt.parameters, number)
+        settings = sampling_settings(self._defaults, prompt.parameters, number)
         # vLLM would allow no token where the grammar excludes those that these parameters allow.
         for name in NOT_WITH_GRAMMARS if prompt.grammar else ():
             if getattr(prompt.parameters, name):
@@ -141,8 +141,8 @@ def load_vllm(spec: ModelSpec, dtype: str, load_static: Callable[[], Model]) -> 
         WrongConfig: there is no vLLM, or its cache is too small for a sequence.
         WrongCheckpoint: vLLM does not load the checkpoint.
     """
-    handler, base = spec.config.handler, spec.checkpoint.generation_config
-    _checked_base(base)
+    handler, generation_config = spec.config.handler, spec.checkpoint.generation_config
+    _checkpoint_settings(generation_config)
     python = handler.vllm_python or sys.executable
     _check_python(python, handler.vllm_python)
     check_weights(spec.directory, spec.checkpoint.config, allow_pickle=handler.allow_pickle)
@@ -155,7 +155,7 @@ def load_vllm(spec: ModelSpec, dtype: str, load_static: Callable[[], Model]) -> 
         hang_seconds=spec.config.hang_seconds,
     )
     capacity = handler.max_num_seqs + handler.max_waiting
-    return VllmModel(process, capacity, base, _has_grammars(spec), load_static)
+    return VllmModel(process, capacity, generation_config, _has_grammars(spec), load_static)
 
 
 def engine_arguments(spec: ModelSpec, dtype: str) -> dict[str, Any]:
@@ -188,19 +188,19 @@ def engine_arguments(spec: ModelSpec, dtype: str) -> dict[str, Any]:
 
 
 def sampling_settings(
-    base: Mapping[str, Any], parameters: GenerationParameters, number: int
+    defaults: Mapping[str, Any], parameters: GenerationParameters, number: int
 ) -> dict[str, Any]:
     """Return the values of vLLM's `SamplingParams` for a sequence of a prompt.
 
     Args:
-        base: the values of the checkpoint's generation config.
+        defaults: the values of the checkpoint's generation config.
         parameters: the parameters of the prompt.
         number: which of the prompt's sequences it is; with a seed, each has another.
 
     Raises:
         Unprocessable: vLLM does not support a parameter.
     """
-    given = effective_settings(base, parameters)
+    given = effective_settings(defaults, parameters)
     for name, value in given.items():
         spec = SAMPLING_PARAMETERS[name]
         if not _supports(spec) and value not in (None, spec.neutral):
@@ -222,8 +222,8 @@ def _has_grammars(spec: ModelSpec) -> bool:
     return checkpoint.tokenizer.eos_token_id in end_tokens(checkpoint.generation_config)
 
 
-def _checked_base(base: GenerationConfig) -> dict[str, Any]:
-    return checkpoint_settings(base, _supports, MODE)
+def _checkpoint_settings(generation_config: GenerationConfig) -> dict[str, Any]:
+    return checkpoint_settings(generation_config, _supports, MODE)
 
 
 def _supports(spec: ParameterSpec) -> bool:
@@ -249,7 +249,6 @@ def _cache_arguments(spec: ModelSpec, size: int) -> dict[str, int]:
 
 
 def _check_python(python: str, named: str | None) -> None:
-    """Check that an interpreter has vLLM."""
     where = "handler.vllm_python" if named else "handler.engine"
     try:
         done = subprocess.run(
@@ -271,7 +270,6 @@ def _check_python(python: str, named: str | None) -> None:
 
 
 def _environment(device: torch.device) -> dict[str, str]:
-    """Return the variables of vLLM's process."""
     kept = {name: value for name, value in os.environ.items() if name not in DROPPED}
     return {"VLLM_LOGGING_LEVEL": "WARNING", **kept, **ENVIRONMENT, **_visible(device)}
 

@@ -105,7 +105,9 @@ def test_a_forced_end_token_is_the_last_of_each_prompt(
     tiny_gpt2: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task: Any = tiny_gpt2.engine.task
-    monkeypatch.setattr(task.base, "forced_eos_token_id", task.base.eos_token_id)
+    monkeypatch.setattr(
+        task.generation_config, "forced_eos_token_id", task.generation_config.eos_token_id
+    )
     given = {"details": True, "min_new_tokens": 4}
     bodies = [{"inputs": "Ada", "parameters": {**given, "max_new_tokens": most}} for most in (5, 8)]
     assert tiny_gpt2.post(*bodies) == [tiny_gpt2.post(body)[0] for body in bodies]

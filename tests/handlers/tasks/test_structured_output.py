@@ -188,7 +188,7 @@ def test_without_a_choice_to_call_the_tools_are_not_mentioned(chat_model: Served
 
 def writing(task: Any, text: str) -> Callable[..., Any]:
     """Return what `generate` would do if the model wrote a text."""
-    tokens = [*task.tokenizer(text)["input_ids"], task.base.eos_token_id]
+    tokens = [*task.tokenizer(text)["input_ids"], task.generation_config.eos_token_id]
 
     def generate(batch: Any, config: Any, stopping_criteria: Any, **_: Any) -> Any:
         ids = batch["input_ids"]

@@ -44,7 +44,7 @@ def test_details_have_the_finish_reason_and_token_counts(model: Served, monkeypa
     (stopped,) = model.ask(PROMPTS[0], stop=long["generated_text"][4:6], **given)
     assert stopped["details"]["finish_reason"] == "stop_sequence"
     task: Any = model.engine.task
-    monkeypatch.setattr(task.base, "eos_token_id", list(range(len(task.tokenizer))))
+    monkeypatch.setattr(task.generation_config, "eos_token_id", list(range(len(task.tokenizer))))
     (ended,) = model.ask(PROMPTS[0], **given)
     assert ended["generated_text"] == ""
     assert ended["details"] == {"finish_reason": "eos_token", **counts, "generated_tokens": 1}

@@ -134,7 +134,7 @@ def test_what_the_manager_cannot_do_runs_in_a_static_group(
 
 def test_a_generation_config_with_penalties_runs_in_static_groups(folder: Path) -> None:
     engine = load(folder)
-    engine.task.base.repetition_penalty = 1.4  # type: ignore[attr-defined]
+    engine.task.generation_config.repetition_penalty = 1.4  # type: ignore[attr-defined]
     assert not engine.model._is_greedy(_prompt(engine, Request("Once", {})))  # type: ignore[attr-defined]
 
 

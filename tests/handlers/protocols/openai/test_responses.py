@@ -91,7 +91,9 @@ def test_an_input_gets_the_assistants_message(model: Served) -> None:
 
 def test_a_text_that_ends_by_itself_is_completed(model: Served, monkeypatch: Any) -> None:
     task: Any = model.engine.task
-    monkeypatch.setattr(task.base, "eos_token_id", list(range(task.checkpoint.vocab_size)))
+    monkeypatch.setattr(
+        task.generation_config, "eos_token_id", list(range(task.checkpoint.vocab_size))
+    )
     response = ask(model, input=CHAT, **FEW)
     assert (response["status"], response["incomplete_details"]) == ("completed", None)
     assert response["output"][0]["status"] == "completed"
