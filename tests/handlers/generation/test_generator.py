@@ -286,13 +286,11 @@ def test_a_lookup_has_one_sequence_and_no_log_probabilities(
     assert (status, found) == (422, Sentence(*facts))
 
 
-def test_a_model_whose_cache_forgets_refuses_a_lookup_and_no_other_prompt(
-    tiny_gpt2: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module: Any = getattr(tiny_gpt2.engine.model, "module")  # noqa: B009
-    monkeypatch.setattr(module.config, "sliding_window", 4, raising=False)
+def test_a_model_whose_cache_forgets_refuses_a_lookup_and_no_other_prompt(tmp_path: Path) -> None:
+    folder = tiny.write(tmp_path, "text_generation", family="GPT2", sliding_window=4)
+    model = Served(folder, "text_generation")
     few = {"max_new_tokens": 4}
     lookup = {"inputs": "Ada", "parameters": {**few, "prompt_lookup_num_tokens": 5}}
-    refused, (status, _) = tiny_gpt2.post(lookup, {"inputs": "Ada", "parameters": few})
+    refused, (status, _) = model.post(lookup, {"inputs": "Ada", "parameters": few})
     assert (refused[0], status) == (422, 200)
     assert refused[1]["message"] == Sentence("prompt_lookup_num_tokens")
