@@ -255,18 +255,21 @@ class ParsedRequest:
         return by_item
 
 
+NO_BODY: Mapping[str, type] = MappingProxyType({})
+
+
 class BaseProtocol(ABC):
     """A wire format; an instance serves one model and stores nothing about a request.
 
     Attributes:
         routes: the paths of the format below the path of a model.
-        body_keys: the keys, and the types of their values, by which a body that is an object, sent
-            to the model's own path, may be in this format: none for a format that has a path or
-            type, and None for any body.
+        body_keys: the keys of which an object has at least one, with the types of their values, if
+            it is sent to the model's own path in this format; `NO_BODY` for a format that is known
+            by its path or content type, and None for any body.
     """
 
     routes: ClassVar[Sequence[Route]] = ()
-    body_keys: Mapping[str, type] | None = MappingProxyType({})
+    body_keys: Mapping[str, type] | None = None
 
     def __init__(self, model: ModelInfo) -> None:
         self.model = model

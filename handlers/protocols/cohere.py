@@ -30,6 +30,7 @@ from handlers.errors import BadRequest, RequestError, TextTooLong, Unprocessable
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
 from handlers.protocols.base import (
+    NO_BODY,
     BaseProtocol,
     KeyTable,
     ParsedRequest,
@@ -291,6 +292,7 @@ RERANK_ROUTE = Route(
 class Protocol(BaseProtocol):
     """Embeddings and rankings; `model` may be any name, since the path selects the model."""
 
+    body_keys = NO_BODY
     routes = (
         EMBED_ROUTE,
         replace(EMBED_ROUTE, path="v1/embed", name="cohereEmbedV1"),

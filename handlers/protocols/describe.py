@@ -9,7 +9,7 @@ from typing import Any
 
 from handlers import __version__
 from handlers.http.request import HttpRequest
-from handlers.protocols.base import BaseProtocol, ParsedRequest
+from handlers.protocols.base import NO_BODY, BaseProtocol, ParsedRequest
 
 LIBRARIES = ("torch", "transformers")
 
@@ -19,6 +19,8 @@ class Protocol(BaseProtocol):
 
     TorchServe leaves out what is null there, such as a limit that is not set.
     """
+
+    body_keys = NO_BODY
 
     def recognises(self, http_request: HttpRequest) -> bool:
         return http_request.describes

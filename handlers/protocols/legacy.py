@@ -24,8 +24,6 @@ TEXT = "text/plain; charset=utf-8"
 class Protocol(BaseProtocol):
     """Bodies of TorchServe's own Hugging Face example; `target` is for explanations only."""
 
-    body_keys = None
-
     def __init__(self, model: ModelInfo) -> None:
         super().__init__(model)
         self._legacy = model.task.wire.legacy_response if model.settings.responses else None

@@ -23,7 +23,7 @@ from handlers.errors import BadRequest, RequestError, RequestTooLarge, Unprocess
 from handlers.http.decoding import check_json_size, parse_json
 from handlers.http.request import HttpRequest
 from handlers.http.response import JSON, HttpResponse
-from handlers.protocols.base import BaseProtocol, ParsedRequest
+from handlers.protocols.base import NO_BODY, BaseProtocol, ParsedRequest
 from handlers.protocols.items import from_columns, read_item, read_stream
 from handlers.protocols.result_formats import CSV, LINES_TYPES, format_results, preferred_type
 from handlers.types.model_info import Columns
@@ -52,6 +52,8 @@ class Line:
 
 class Protocol(BaseProtocol):
     """A line of JSON is answered as if it came alone, a row of a table as an item of a list."""
+
+    body_keys = NO_BODY
 
     def recognises(self, http_request: HttpRequest) -> bool:
         return http_request.type in (*LINES_TYPES, CSV)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, NotRequired
 
 from pydantic import ConfigDict, Field, with_config
@@ -32,6 +31,7 @@ from handlers.http.response import HttpResponse, encode_json
 from handlers.http.streams import SERVER_SENT_EVENTS
 from handlers.protocols import hugging_face
 from handlers.protocols.base import (
+    NO_BODY,
     KeyTable,
     ParsedRequest,
     Route,
@@ -111,7 +111,7 @@ class TokenizeTextsBody(TypedDict):
 class InferenceServer(hugging_face.Protocol):
     """Paths below the model's own, each with the function that parses its bodies."""
 
-    body_keys = MappingProxyType({})
+    body_keys = NO_BODY
 
     routes: ClassVar[Sequence[Route]] = (
         Route(

@@ -7,7 +7,7 @@ import re
 from handlers.config.messages import shorten
 from handlers.errors import NotFound
 from handlers.http.request import HttpRequest
-from handlers.protocols.base import BaseProtocol, ParsedRequest
+from handlers.protocols.base import NO_BODY, BaseProtocol, ParsedRequest
 
 # The model's own path and KServe's: clients send bodies of the protocols after this one there, too.
 KNOWN = re.compile(r"(v1/models/[^:]+:(predict|explain))?")
@@ -15,6 +15,8 @@ KNOWN = re.compile(r"(v1/models/[^:]+:(predict|explain))?")
 
 class Protocol(BaseProtocol):
     """Refuses other paths than the model's own; the protocols before this one recognise theirs."""
+
+    body_keys = NO_BODY
 
     def recognises(self, http_request: HttpRequest) -> bool:
         return KNOWN.fullmatch(http_request.path) is None

@@ -21,6 +21,7 @@ from typing_extensions import TypedDict
 from handlers.errors import BadRequest, WholeErrorBody
 from handlers.http.request import HttpRequest
 from handlers.protocols.base import (
+    NO_BODY,
     BaseProtocol,
     Key,
     KeyTable,
@@ -109,6 +110,7 @@ TOKENIZE_ROUTE = Route(
 class Protocol(BaseProtocol):
     """The tokenizer of a model; `model` may be any name, since the path selects the model."""
 
+    body_keys = NO_BODY
     routes = (
         TOKENIZE_ROUTE,
         replace(

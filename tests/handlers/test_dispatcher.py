@@ -1,14 +1,16 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
+from handlers import protocols
 from handlers.dispatcher import Dispatcher
 from handlers.http.limits import BodyLimits
 from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse
+from handlers.http.response import HttpResponse, encode_json
+from handlers.protocols.base import BaseProtocol, ParsedRequest
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.metrics import Meter
 from tests.serving import Served, differences, explanation_of, read_json
@@ -243,3 +245,31 @@ def test_a_model_that_has_failed_is_ready_on_no_path(
 
 def answers(model: Served, http_requests: list[HttpRequest]) -> list[HttpResponse]:
     return model.dispatcher.dispatch(http_requests, Meter())
+
+
+class Echo(BaseProtocol):
+    """A format that says nothing about the keys of its bodies or its paths."""
+
+    def recognises(self, http_request: HttpRequest) -> bool:
+        content = http_request.content if http_request.has_body else None
+        return http_request.path == "v1/chat/completions" or (
+            isinstance(content, dict) and "echo" in content
+        )
+
+    def parse(self, http_request: HttpRequest) -> ParsedRequest:
+        return ParsedRequest(http_request)
+
+    def write(self, parsed: ParsedRequest, outcomes: Sequence[Any]) -> HttpResponse:
+        return HttpResponse(encode_json("echo"))
+
+
+@pytest.mark.parametrize("path", ["", "v1/chat/completions"])
+def test_a_protocol_without_declarations_is_offered_all_bodies_and_paths(
+    served: Model, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    known = protocols.kinds()
+    monkeypatch.setattr(protocols, "kinds", lambda: [Echo, *known])
+    dispatcher = Dispatcher(served(MODE).engine)
+    headers = {"Content-Type": "application/json", "url_path": path}
+    (response,) = dispatcher.dispatch([HttpRequest({"body": {"echo": 1}}, headers)], Meter())
+    assert read_json(response.body) == "echo"

@@ -17,7 +17,14 @@ from handlers.errors import NotFound, RequestError
 from handlers.http.request import HttpRequest
 from handlers.http.response import HttpResponse, encode_json
 from handlers.http.streams import SERVER_SENT_EVENTS, streaming_started
-from handlers.protocols.base import BaseProtocol, ParsedRequest, Route, first_error, with_names
+from handlers.protocols.base import (
+    NO_BODY,
+    BaseProtocol,
+    ParsedRequest,
+    Route,
+    first_error,
+    with_names,
+)
 from handlers.protocols.openai.audio import Speech, Transcriptions, Translations
 from handlers.protocols.openai.embeddings import Embeddings
 from handlers.protocols.openai.endpoint import Endpoint, model_entries
@@ -50,6 +57,7 @@ ENDPOINTS: tuple[type[Endpoint[Any]], ...] = (
 class Protocol(BaseProtocol):
     """Requests of OpenAI's clients; without adapters, `model` may be any name."""
 
+    body_keys = NO_BODY
     routes = (
         *(each.route for each in ENDPOINTS),
         replace(Embeddings.route, path="embeddings", name="infinityEmbeddings", server="Infinity"),
