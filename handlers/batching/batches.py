@@ -7,7 +7,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from handlers.telemetry.metrics import Meter
 Batch = dict[str, torch.Tensor]
 Forward = Callable[[Batch], Mapping[str, torch.Tensor]]
 Side = Literal["left", "right"]
+RowT = TypeVar("RowT")
 
 
 @dataclass(frozen=True)
@@ -239,6 +240,22 @@ def run_by_shape(
             results[index] = postprocess(rows[index], found)
         meter.count(forwards=1)
     return results
+
+
+def run_in_groups(
+    run: Callable[[Sequence[RowT]], Sequence[RowOutcome]],
+    rows: Sequence[RowT],
+    key: Callable[[RowT], Hashable],
+) -> list[RowOutcome]:
+    """Run rows with equal keys together, and return the outcome of each row in their order."""
+    groups = defaultdict[Hashable, list[int]](list)
+    for number, row in enumerate(rows):
+        groups[key(row)].append(number)
+    outcomes: dict[int, RowOutcome] = {}
+    for numbers in groups.values():
+        found = run([rows[number] for number in numbers])
+        outcomes.update(zip(numbers, found, strict=True))
+    return [outcomes[number] for number in range(len(rows))]
 
 
 def group_by_shape(rows: Sequence[ArrayRow], budget: int) -> Iterator[list[int]]:

@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated, Any, ClassVar, NotRequired
 
 import numpy as np
@@ -29,7 +28,7 @@ from tokenizers import Encoding
 from transformers import PreTrainedConfig
 from typing_extensions import TypedDict
 
-from handlers.batching.batches import Batch, Padding, run_by_shape
+from handlers.batching.batches import Batch, Padding, run_by_shape, run_in_groups
 from handlers.batching.rows import Outputs, RowOutcome
 from handlers.batching.tokenization import Window, check_length, tokenize
 from handlers.checkpoints.checkpoint import Checkpoint
@@ -229,14 +228,10 @@ class Task(TextTask[DocumentQuestion, DocumentRow]):
         meter: Meter,
         deadline: Deadline = NO_DEADLINE,
     ) -> Sequence[RowOutcome]:
-        by_shape = defaultdict[Hashable, list[int]](list)
-        for number, row in enumerate(rows):
-            by_shape[None if row.pixels is None else row.pixels.shape].append(number)
-        outcomes: dict[int, RowOutcome] = {}
-        for numbers in by_shape.values():
-            found = super().run(model, [rows[number] for number in numbers], meter, deadline)
-            outcomes.update(zip(numbers, found, strict=True))
-        return [outcomes[number] for number in range(len(rows))]
+        run = partial(super().run, model, meter=meter, deadline=deadline)
+        return run_in_groups(
+            run, rows, lambda row: None if row.pixels is None else row.pixels.shape
+        )
 
     def collate(self, rows: Sequence[DocumentRow]) -> Batch:
         batch = super().collate(rows)

@@ -7,16 +7,17 @@ The body may also be the bytes of the image file.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
 from typing import Any, ClassVar, NotRequired
 
 from tokenizers import Encoding
 from transformers import GenerationConfig, PreTrainedConfig
 from typing_extensions import TypedDict
 
-from handlers.batching.batches import Padding, shape_of
+from handlers.batching.batches import Padding, run_in_groups, shape_of
 from handlers.batching.rows import Outputs, RowOutcome
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
@@ -150,14 +151,8 @@ class Task(ImageTask):
             deadline=deadline,
             layout=IMAGE_TO_TEXT,
         )
-        by_shape = defaultdict[Hashable, list[int]](list)
-        for number, row in enumerate(rows):
-            by_shape[row.shape].append(number)
-        outcomes: dict[int, RowOutcome] = {}
-        for numbers in by_shape.values():
-            written = generator.generate([rows[number] for number in numbers], self.budget)
-            outcomes.update(zip(numbers, written, strict=True))
-        return [outcomes[number] for number in range(len(rows))]
+        generate = partial(generator.generate, budget=self.budget)
+        return run_in_groups(generate, rows, attrgetter("shape"))
 
     def warmup_batches(self, config: ModelConfig, model: Model) -> list[list[Any]]:
         few = ImageToTextParameters(max_new_tokens=min(3, self.most_new_tokens))

@@ -40,7 +40,7 @@ from handlers.tasks.sentence_ranking import (
 from handlers.types.embeddings import as_list
 from handlers.types.model_info import TEXT_COLUMN, ModelOutputs, Rows, TaskDescription, Wire
 from handlers.types.request import Request
-from handlers.types.text_checks import check_text, json_type
+from handlers.types.text_checks import check_object, check_text, json_type
 
 Kind = Literal["query", "document"]
 FORMS = 'a text, or {"query": …, "texts": […]}'
@@ -158,10 +158,8 @@ class Task(TextTask[LateInteractionInput, Row]):
 
     def _ranking(self, inputs: Mapping[str, Any]) -> list[str]:
         """Return the query and the texts."""
-        name = next((name for name in LISTS if inputs.keys() == {"query", name}), None)
-        if name is None:
-            keys = quote(sorted(map(str, inputs)))
-            raise BadRequest(f"inputs has the keys {keys}; send {FORMS}.")
+        check_object(inputs, FORMS, *(("query", name) for name in LISTS))
+        name = next(name for name in LISTS if name in inputs)
         limits = self.settings.max_rows, self.max_characters
         return [
             check_text(inputs["query"], "query", self.max_characters),

@@ -27,14 +27,14 @@ from handlers.checkpoints.architecture import is_decoder
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.config.messages import enumerate_names, quote
-from handlers.errors import BadRequest, Unprocessable, WrongCheckpoint
+from handlers.errors import Unprocessable, WrongCheckpoint
 from handlers.tasks.base import BaseTask, Label
 from handlers.tasks.bases.labels import sigmoid, softmax
 from handlers.tasks.bases.text_pairs import PairTask
 from handlers.types.model_info import ModelOutputs, TaskDescription, Wire
 from handlers.types.parameters import ANY, Parameters, PipelineNames
 from handlers.types.request import Request
-from handlers.types.text_checks import check_list, check_text, json_type
+from handlers.types.text_checks import check_list, check_object, check_text
 
 FORMS = '{"query": …, "texts": […]} or {"text": …, "text_pair": …}'
 LISTS = ("texts", "documents")
@@ -177,9 +177,7 @@ class Task(PairTask[RankingInput]):
         inputs = request.inputs
         if isinstance(inputs, list) and len(inputs) == 2:
             inputs = dict(zip(("text", "text_pair"), inputs, strict=True))
-        if not isinstance(inputs, dict):
-            raise BadRequest(f"inputs must be {FORMS}, and is {json_type(inputs)}.")
-        if inputs.keys() == {"text", "text_pair"}:
+        if isinstance(inputs, dict) and inputs.keys() == {"text", "text_pair"}:
             text, text_pair = (self._checked(inputs[name], name) for name in inputs)
             return RankingInput(text, [text_pair], parameters, is_pair=True)
         return self._ranking(inputs, parameters)
@@ -213,11 +211,9 @@ class Task(PairTask[RankingInput]):
         logits = np.stack([each["logits"] for each in outputs])
         return logits if item.parameters.raw_scores else self._activation(logits)
 
-    def _ranking(self, inputs: Mapping[str, Any], parameters: PairParameters) -> RankingInput:
-        name = next((name for name in LISTS if inputs.keys() == {"query", name}), None)
-        if name is None:
-            keys = quote(sorted(map(str, inputs)))
-            raise BadRequest(f"inputs has the keys {keys}; send {FORMS}.")
+    def _ranking(self, inputs: Any, parameters: PairParameters) -> RankingInput:
+        check_object(inputs, FORMS, *(("query", name) for name in LISTS))
+        name = next(name for name in LISTS if name in inputs)
         if self.labels:
             raise Unprocessable(
                 f"This model has {len(self.labels)} labels, which give texts no order; send pairs"

@@ -19,13 +19,12 @@ from handlers.batching.rows import Outputs, Row
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.sentence_transformers import OUTPUT, SIMILARITIES
 from handlers.config.handler_section import HandlerSection
-from handlers.config.messages import quote
-from handlers.errors import BadRequest, RequestError
+from handlers.errors import RequestError
 from handlers.tasks.bases.embedding import EmbeddedText, EmbeddingTask, PromptParameters
 from handlers.types.model_info import Exports, ModelOutputs, TaskDescription, Wire
 from handlers.types.parameters import ANY, Parameters, PipelineNames
 from handlers.types.request import Request
-from handlers.types.text_checks import check_list, json_type
+from handlers.types.text_checks import check_list, check_object
 
 SOURCE, OTHERS = KEYS = ("source_sentence", "sentences")
 FORM = f'{{"{SOURCE}": …, "{OTHERS}": […]}}'
@@ -81,11 +80,7 @@ class Task(EmbeddingTask[SimilarityInput]):
 
     def parse(self, request: Request) -> SimilarityInput:
         parameters: SimilarityParameters = self.read_parameters(request.parameters)
-        inputs = request.inputs
-        if not isinstance(inputs, dict):
-            raise BadRequest(f"inputs must be {FORM}, and is {json_type(inputs)}.")
-        if inputs.keys() != set(KEYS):
-            raise BadRequest(f"inputs has the keys {quote(sorted(map(str, inputs)))}; send {FORM}.")
+        inputs = check_object(request.inputs, FORM, KEYS)
         named = {SOURCE: inputs[SOURCE], **self._named(inputs[OTHERS])}
         return SimilarityInput(
             [self.read_text(text, name, parameters) for name, text in named.items()]

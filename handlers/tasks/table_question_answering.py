@@ -27,7 +27,6 @@ from handlers.batching.rows import Outputs, Row, RowOutcome
 from handlers.batching.tokenization import features
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection
-from handlers.config.messages import quote
 from handlers.errors import (
     BadRequest,
     RequestError,
@@ -44,7 +43,7 @@ from handlers.telemetry.metrics import Meter
 from handlers.types.model_info import Exports, ModelOutputs, Rows, TaskDescription, Wire
 from handlers.types.parameters import ANY, Parameters, PipelineNames
 from handlers.types.request import Request
-from handlers.types.text_checks import check_list, check_text, json_type, parse_json
+from handlers.types.text_checks import check_list, check_object, check_text, json_type, parse_json
 
 FORM = '{"table": {column: [cells]}, "query": …}'
 QUESTIONS = ("query", "question")
@@ -182,12 +181,8 @@ class Task(TextTask[TableQuestions, QuestionRow]):
 
     def parse(self, request: Request) -> TableQuestions:
         parameters: TableParameters = self.read_parameters(request.parameters)
-        inputs = request.inputs
-        if not isinstance(inputs, dict):
-            raise BadRequest(f"inputs must be {FORM}, and is {json_type(inputs)}.")
-        name = next((name for name in QUESTIONS if inputs.keys() == {"table", name}), None)
-        if name is None:
-            raise BadRequest(f"inputs has the keys {quote(sorted(map(str, inputs)))}; send {FORM}.")
+        inputs = check_object(request.inputs, FORM, *(("table", name) for name in QUESTIONS))
+        name = next(name for name in QUESTIONS if name in inputs)
         questions = self._questions(inputs[name], name)
         table = read_table(inputs["table"], self.max_characters)
         check_work(table, questions)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from typing import Any
 
+from handlers.config.messages import quote
 from handlers.errors import BadRequest, RequestTooLarge, TextTooLong
 
 
@@ -58,6 +60,19 @@ def check_list(value: Any, name: str, max_rows: int) -> list[Any]:
             f"{name} has {len(value):,} texts, and this model takes {max_rows:,} a request"
             "; send them in parts."
         )
+    return value
+
+
+def check_object(value: Any, form: str, *keys: Collection[str]) -> dict[str, Any]:
+    """Return inputs that are an object with exactly one of several sets of keys.
+
+    Args:
+        form: what to send, for errors.
+    """
+    if not isinstance(value, dict):
+        raise BadRequest(f"inputs must be {form}, and is {json_type(value)}.")
+    if all(value.keys() != set(each) for each in keys):
+        raise BadRequest(f"inputs has the keys {quote(sorted(map(str, value)))}; send {form}.")
     return value
 
 

@@ -23,10 +23,8 @@ from handlers.batching.tokenization import check_length, tokenize
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.graph_inputs import ArrayInputs
 from handlers.config.handler_section import HandlerSection
-from handlers.config.messages import quote
 from handlers.config.model_config import ModelConfig
 from handlers.errors import (
-    BadRequest,
     DeadlineExceeded,
     RequestTooLarge,
     Unprocessable,
@@ -42,7 +40,7 @@ from handlers.process.deadline import Deadline
 from handlers.tasks.bases.media import MediaInput, MediaTask
 from handlers.types.model_info import IMAGE_COLUMN, Limits, Rows, Wire
 from handlers.types.request import Request
-from handlers.types.text_checks import check_text, json_type
+from handlers.types.text_checks import check_object, check_text
 
 PIXELS = "pixel_values"
 # What the two ways are compared on, in width and height.
@@ -287,11 +285,8 @@ class ImageQuestionTask(ImageTask):
         Raises:
             BadRequest: it has other keys.
         """
-        if not isinstance(inputs, dict):
-            raise BadRequest(f"inputs must be {FORM}, and is {json_type(inputs)}.")
-        if inputs.keys() != {"image", "question"}:
-            raise BadRequest(f"inputs has the keys {quote(sorted(map(str, inputs)))}; send {FORM}.")
-        return inputs["image"], inputs["question"]
+        given = check_object(inputs, FORM, ("image", "question"))
+        return given["image"], given["question"]
 
     def read(self, item: Any, file: bytes) -> list[ImageRow]:
         tokens = self.tokens(item.question)
