@@ -33,6 +33,7 @@ EXPORTING = (
     "media",
     "model.py",
     "process",
+    "registry.py",
     "tasks",
     "types",
 )

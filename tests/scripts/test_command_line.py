@@ -160,7 +160,9 @@ def test_settings_that_cannot_be_read_do_not_end_the_import_of_a_command(tmp_pat
 
 def test_an_interrupt_ends_a_command_with_130_and_no_traceback() -> None:
     program = (
-        "import sys, time, scripts.download_models as command\n"
+        "import signal, sys, time, scripts.download_models as command\n"
+        # A process in the background of a shell ignores it.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def wait(*_, **__):\n"
         "    print('waits', flush=True)\n"
         "    time.sleep(60)\n"
