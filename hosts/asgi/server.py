@@ -65,6 +65,7 @@ def serve(backend: Backend, settings: ServerSettings) -> None:
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         lifespan="on",
         limit_concurrency=MAX_CONNECTIONS,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
