@@ -36,7 +36,7 @@ from transformers import (
 )
 from transformers.generation import TopHLogitsWarper
 
-from handlers.compat.transformers import default_settings, run_before_other_processors
+from handlers.compat.transformers import default_settings
 from handlers.generation.parameters import MAX_TOP_TOKENS, GenerationParameters
 from handlers.process.ranks import broadcast_from_rank0
 
@@ -361,8 +361,3 @@ def banned_sequences(
         return []
     ids = tokenizer(forms, add_special_tokens=False)["input_ids"]
     return list(dict.fromkeys(tuple(each) for each in ids if each))
-
-
-def recording(recorder: LogitsProcessor | None) -> dict[str, Any]:
-    """Return the arguments of `generate` for a recorder of the model's logits; none without it."""
-    return run_before_other_processors(recorder) if recorder else {}

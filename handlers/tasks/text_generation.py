@@ -8,6 +8,7 @@ new one; with `return_full_text: false` it has the new one alone.
 
 The result of a request is what `model.generate` returns for its prompt alone: rows share a
 forward only where that does not change any result.
+:class:`GenerationTask` is the base of the modes that generate text.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ class GenerationTask(TextTask[InputT, Prompt]):
         new = GenerationConfig(
             max_new_tokens=self.new_tokens,
             pad_token_id=self.padding.ids.get("input_ids", 0),
-            # `generate` takes what is not set from the checkpoint.
+            # `generate` takes other settings from the checkpoint.
             do_sample=False,
             num_beams=1,
             num_return_sequences=1,
@@ -175,7 +176,7 @@ class GenerationTask(TextTask[InputT, Prompt]):
 def details(
     row: Window, text: GenerationState, parameters: SamplingParameters
 ) -> dict[str, Details]:
-    """Return the details of a text under their key; nothing where a request does not ask."""
+    """Return the details of a text under their key; nothing if no parameter asks for them."""
     if not (parameters.details or parameters.returns_logprobs):
         return {}
     found = Details(
@@ -220,7 +221,7 @@ class PromptInput:
 
 
 def _legacy_response(texts: Any) -> str:
-    """Return the prompt and the new text; of a chat, the new message alone."""
+    """Return the prompt and the new text; for a chat, only the text of the new message."""
     text = texts[0]["generated_text"]
     return str(text if isinstance(text, str) else text[-1]["content"])
 
@@ -318,7 +319,7 @@ class Task(GenerationTask[PromptInput]):
         if isinstance(inputs, TokenIds):
             ids = self._fit_ids(inputs, parameters.truncate)
             prompt = str(self.tokenizer.decode(ids.ids, **AS_GENERATED))
-            # A stream cannot begin with the text of the ids, so with it the result comes whole.
+            # The text of the ids is not streamed, so a full text is not streamed at all.
             stream = None if parameters.return_full_text else stream
             return PromptInput(prompt, parameters, stream=stream, ids=ids)
         prompt = check_text(inputs, "inputs", self.max_characters)

@@ -16,12 +16,12 @@ from handlers.batching.batches import Padding, pad, without_padding
 from handlers.batching.rows import Outputs, Row, outputs_agree
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.load_trials import FILE, TrialResults
+from handlers.compat.transformers import run_before_other_processors
 from handlers.config.handler_section import Compile
 from handlers.config.model_config import ModelConfig
 from handlers.errors import RequestError
 from handlers.generation.backends.base import ContinuousModel
 from handlers.generation.generator import DECODER_ONLY
-from handlers.generation.logits_processors import recording
 from handlers.model import Model
 from handlers.tasks.base import BaseTask
 from handlers.telemetry.metrics import Meter
@@ -99,7 +99,8 @@ class BatchingTrial:
             num_beams=1,
             pad_token_id=self.padding.ids["input_ids"],
         )
-        model.generate(pad(rows, self.padding), config, **recording(recorder))
+        first = run_before_other_processors(recorder)
+        model.generate(pad(rows, self.padding), config, **first)
         steps = np.stack(recorder.steps)
         return [dict.fromkeys(self.outputs, steps[:, row]) for row in range(len(rows))]
 
