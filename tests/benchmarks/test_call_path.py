@@ -17,3 +17,4 @@ def test_a_classification_passes_few_files_functions_and_frames(tmp_path: Path) 
     of_request = ("HttpRequest", "ParsedRequest", "RequestState")
     assert [objects[name] for name in of_request] == [1, 1, 1]
     assert all(path.counts()["calls"] for path in paths.values())
+    assert paths["chat completion"].counts()["files"] <= 36
