@@ -47,7 +47,7 @@ def encode_json(value: Any) -> bytes:
         encoded = to_json(value)  # ten times as fast as `json` for a vector
     except PydanticSerializationError:
         return _encode_slowly(value)
-    # The names of numbers that are not finite, or words of a text.
+    # The names of numbers that are not finite, or words of a text: only the slow encoder knows.
     return _encode_slowly(value) if b"NaN" in encoded or b"Infinity" in encoded else encoded
 
 

@@ -34,7 +34,7 @@ class Key:
 
     Attributes:
         treatment: whether it is honoured, changes nothing, or is refused with status 422.
-        neutral: the values of a refused key that change nothing, besides null and empty ones.
+        neutral: the values of a refused key that change nothing, in addition to null and empties.
         remedy: what to do in its place, for the error.
         refuses_empty: whether an empty value is refused, too.
     """
@@ -219,10 +219,10 @@ class ParsedRequest:
     Attributes:
         http_request: the HTTP request.
         items: the request in each item of the body, or the error of an item that is not readable.
-        context: whatever else the protocol read from the body and needs for the response.
+        context: what the protocol needs for the response in addition.
         call: what the engine does for the requests; by default it predicts or explains, as the
             HTTP request says.
-        checks_health: whether the response says that the model answers, which the engine is asked.
+        checks_health: whether the response is an error where the engine has failed.
     """
 
     http_request: HttpRequest
