@@ -14,6 +14,7 @@ from handlers.checkpoints.checkpoint_files import INDEX, files_in
 from handlers.config.handler_section import AUTO, HandlerSection, save_modes
 from handlers.config.model_config import ModelConfig
 from handlers.errors import ConfigError, WrongConfig
+from handlers.explainers import targets
 from handlers.formats import check_config
 from scripts.hub.checkpoint_files import checkpoint_files
 from scripts.hub.client import Hub
@@ -44,6 +45,7 @@ class ModelCheck:
         formats: a `save_mode` for each format, with the reason why it is not possible; None for one
             that is possible.
         fastest: the fastest format for the mode on this machine.
+        is_explained: whether the checkpoint explains results of an export.
         refusal: why it is not served; None if it is.
     """
 
@@ -58,6 +60,7 @@ class ModelCheck:
     weights: int
     formats: Mapping[str, str | None]
     fastest: str
+    is_explained: bool
     refusal: str | None
 
     @property
@@ -150,12 +153,17 @@ def _checked(
         weights=sum(found.sizes[name] for name in weights if not name.endswith(INDEX)),
         formats=dict(_formats(handler)),
         fastest=_fastest(detected.mode),
+        is_explained=_is_explained(detected.mode),
         refusal=refusal,
     )
 
 
 def _fastest(mode: str) -> str:
     return formats.choose(ModelConfig.parse({"handler": {"mode": mode}})).save_mode
+
+
+def _is_explained(mode: str) -> bool:
+    return targets.get(mode) is not None and not tasks.get(mode).description.generation.texts
 
 
 def _check_task(handler: HandlerSection, folder: Path) -> None:

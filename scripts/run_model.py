@@ -1,0 +1,214 @@
+"""Serve models by their names alone: detect the mode, write the YAML, download, pack and start."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+import yaml
+from rich.console import Console
+
+from handlers.config.handler_section import CHECKPOINT, modes
+from handlers.config.messages import suggest
+from handlers.config.model_config import ModelConfig
+from handlers.errors import KitError
+from hosts.command_line import plain_errors
+from scripts import create_archive, download_models, serve
+from scripts.hub.client import Hub
+from scripts.paths import ROOT, model_name
+from scripts.serving.ports import HOST, require_free
+
+if TYPE_CHECKING:
+    from scripts.hub.model_check import ModelCheck
+
+YAMLS, ARCHIVE = (".yaml", ".yml"), ".mar"
+FOLDER = Path("hf-serve")
+STORE, SERVER = "model_store", "server"
+# Characters of the request in a command that is shown.
+MAX_SHOWN = 300
+
+console = Console(highlight=False, soft_wrap=True)
+
+
+class Host(StrEnum):
+    """What serves the models."""
+
+    TORCHSERVE = "torchserve"
+    ASGI = "asgi"
+
+
+class NotRunnable(KitError):
+    """A model cannot be served by its name alone."""
+
+
+@plain_errors()
+def main(
+    models: Annotated[
+        list[str],
+        typer.Argument(help="Ids of the hub, folders of checkpoints, YAML files, or archives."),
+    ],
+    mode: Annotated[str | None, typer.Option(help="The mode, where the files fit several.")] = None,
+    revision: Annotated[str | None, typer.Option(help="The revision on the hub.")] = None,
+    host: Annotated[Host, typer.Option(help="What serves them.")] = Host.TORCHSERVE,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="The port of the one URL.")] = 8000,
+    folder: Annotated[
+        Path, typer.Option(help="Where the YAML files, the archives and the logs are put.")
+    ] = FOLDER,
+    torchserve_port: Annotated[int, typer.Option(min=1, max=65535)] = serve.PORTS.inference,
+    management_port: Annotated[int, typer.Option(min=1, max=65535)] = serve.PORTS.management,
+    metrics_port: Annotated[int, typer.Option(min=1, max=65535)] = serve.PORTS.metrics,
+    grpc_port: Annotated[int, typer.Option(min=1, max=65535)] = serve.PORTS.grpc_inference,
+    grpc_management_port: Annotated[
+        int, typer.Option(min=1, max=65535)
+    ] = serve.PORTS.grpc_management,
+) -> None:
+    """Serve models at one URL, each by its id on the hub, its folder, its YAML or its archive.
+
+    The mode of a checkpoint follows from its files. The YAML that is written can be edited, and the
+    next run uses it. What has not changed is neither downloaded nor packed again.
+    """
+    if mode and mode not in modes():
+        raise typer.BadParameter(f"there is no mode {mode}; {suggest(mode, modes())}")
+    require_free(port)
+    store = folder / STORE
+    store.mkdir(parents=True, exist_ok=True)
+    archives = [_archive(model, mode, revision, folder, store) for model in models]
+    names = [path.stem for path in archives]
+    if host is Host.ASGI:
+        _show(names, folder, port)
+        _serve_here(archives, port)
+    serve.start(
+        models=names,
+        port=torchserve_port,
+        management_port=management_port,
+        metrics_port=metrics_port,
+        grpc_port=grpc_port,
+        grpc_management_port=grpc_management_port,
+        model_store=store,
+        url_port=port,
+        workdir=folder / SERVER,
+    )
+    _show(names, folder, port)
+    script = _command("serve.py", "stop", "--workdir", str(folder / SERVER))
+    console.print(f"\n{script} stops it.", markup=False)
+
+
+def write_yaml(found: ModelCheck, folder: Path) -> Path:
+    """Write the YAML of a checkpoint to a folder; one that names the same model stays.
+
+    Raises:
+        NotRunnable: the checkpoint is not served, or another model has the name.
+    """
+    if found.refusal:
+        raise NotRunnable(f"{found.model} is not served. {found.refusal}")
+    path = folder / f"{name_of(found.model)}.yaml"
+    if path.exists():
+        named = ModelConfig.read(path).handler.model_name or ""
+        if named != found.model and Path(named).resolve() != Path(found.model).resolve():
+            raise NotRunnable(
+                f"{path} is the YAML of {named}, and {found.model} has the same name; remove it, or"
+                " name another --folder."
+            )
+        console.print(f"{path} is there already, and is used as it is", markup=False)
+        return path
+    is_folder = Path(found.model).is_dir()
+    handler: dict[str, Any] = {
+        "mode": found.mode.mode,
+        "model_name": str(Path(found.model).resolve()) if is_folder else found.model,
+    }
+    if found.commit:
+        handler["revision"] = found.commit
+    handler |= {"save_mode": "auto", "dtype": "auto"}
+    if found.is_explained and found.fastest != CHECKPOINT:
+        # Explanations with gradients run the checkpoint.
+        handler["explain_with_checkpoint"] = True
+    text = f"# The mode is {found.mode.mode}, because {found.mode.reason}.\n"
+    path.write_text(text + yaml.safe_dump({"handler": handler}, sort_keys=False), "utf-8")
+    console.print(f"{path} is written: {text[2:].strip()}", markup=False)
+    return path
+
+
+def name_of(model: str) -> str:
+    """Return the name under which a checkpoint is served, by its id or its folder."""
+    last = Path(model).resolve().name if Path(model).is_dir() else model.rpartition("/")[2]
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip(".-") or "model"
+
+
+def example_of(name: str, mode: str, url: str) -> str:
+    """Return a command that asks a model."""
+    # This import loads torch, which `--help` does not need.
+    from handlers import tasks  # noqa: PLC0415
+
+    wire = tasks.get(mode).description.wire
+    address = f"{url}/predictions/{name}"
+    if wire.reads_media and len(wire.input_columns[0]) == 1:
+        return shlex.join(["curl", address, "-T", f"{wire.input_columns[0][0]}-file"])
+    body = json.dumps(wire.example, ensure_ascii=False)
+    body = body if len(body) <= MAX_SHOWN else "@request.json"
+    return shlex.join(["curl", address, "-H", "Content-Type: application/json", "-d", body])
+
+
+def _archive(model: str, mode: str | None, revision: str | None, folder: Path, store: Path) -> Path:
+    """Return the archive of a model, which is downloaded and packed where it is not one."""
+    path = Path(model)
+    if path.suffix == ARCHIVE and path.is_file():
+        target = store / path.name
+        if path.resolve() != target.resolve():
+            shutil.copyfile(path, target)
+        return target
+    config = path if path.suffix in YAMLS and path.is_file() else None
+    if config is None:
+        config = write_yaml(_checked(model, mode, revision), folder)
+    if not Path(ModelConfig.read(config).handler.model_name or "").is_dir():
+        download_models.main([config])
+    create_archive.main([config], export_path=store)
+    return store / f"{model_name(config)}{ARCHIVE}"
+
+
+def _checked(model: str, mode: str | None, revision: str | None) -> ModelCheck:
+    # This import loads torch, which `--help` does not need.
+    from scripts.hub.model_check import check_model  # noqa: PLC0415
+
+    with console.status(f"Reading the small files of {model}"):
+        return check_model(model, revision, Hub(), mode)
+
+
+def _show(names: Sequence[str], folder: Path, port: int) -> None:
+    url = f"http://{HOST}:{port}"
+    console.print(f"\nOne URL for all models: {url} (OpenAI's clients: {url}/v1)", markup=False)
+    for name in names:
+        config = folder / f"{name}.yaml"
+        if config.is_file():
+            command = example_of(name, ModelConfig.read(config).handler.mode, url)
+            console.print(f"  {command}", markup=False)
+
+
+def _serve_here(archives: Sequence[Path], port: int) -> None:
+    """Serve archives without TorchServe, in place of this process, until Ctrl-C."""
+    arguments = ["-m", "hosts.asgi", *map(str, map(Path.absolute, archives)), "--port", str(port)]
+    console.file.flush()
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    os.execve(sys.executable, [sys.executable, *arguments], environment)  # noqa: S606
+
+
+def _command(script: str, *arguments: str) -> str:
+    path = ROOT / "scripts" / script
+    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    return shlex.join(["python", str(shown), *arguments])
+
+
+run = partial(typer.run, main)
+
+
+if __name__ == "__main__":
+    run()

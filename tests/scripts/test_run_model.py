@@ -1,0 +1,174 @@
+"""`run_model.py`: models that are served by their names alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from demo_models.minilm import minilm
+from handlers.config.model_config import ModelConfig
+from scripts import run_model
+from scripts.hub.client import Hub
+from scripts.hub.model_check import check_model
+from scripts.paths import ROOT
+from scripts.run_model import NotRunnable, example_of, name_of, write_yaml
+from scripts.serving.ports import free_ports
+from tests.sentences import refused
+from tests.standins.checkpoints import write_checkpoint
+from tests.standins.hub import LocalHub
+
+
+@pytest.fixture
+def found(hub: LocalHub) -> Any:
+    return check_model("org/name", None, Hub(hub.url))
+
+
+def test_the_yaml_of_a_model_of_the_hub_names_its_mode_and_its_commit(
+    found: Any, tmp_path: Path, hub: LocalHub
+) -> None:
+    path = write_yaml(found, tmp_path)
+    assert path == tmp_path / "name.yaml"
+    assert "DistilBertForSequenceClassification" in path.read_text()
+    assert yaml.safe_load(path.read_text()) == {
+        "handler": {
+            "mode": "sequence_classification",
+            "model_name": "org/name",
+            "revision": hub.repositories["org/name"].resolve("main"),
+            "save_mode": "auto",
+            "dtype": "auto",
+        }
+    }
+    ModelConfig.read(path)
+
+
+def test_the_yaml_of_a_folder_has_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_checkpoint(tmp_path / "My model")
+    monkeypatch.chdir(tmp_path)
+    path = write_yaml(check_model("My model", None, Hub("http://127.0.0.1:9")), tmp_path)
+    assert path.name == "My-model.yaml"
+    assert ModelConfig.read(path).handler.model_name == str(tmp_path / "My model")
+
+
+def test_an_export_keeps_the_checkpoint_for_explanations(tmp_path: Path) -> None:
+    found = check_model(str(minilm()), None, Hub("http://127.0.0.1:9"))
+    handler = ModelConfig.read(write_yaml(found, tmp_path)).handler
+    assert (handler.mode, handler.explain_with_checkpoint) == ("sentence_embedding", True)
+
+
+def test_an_edited_yaml_stays(found: Any, tmp_path: Path) -> None:
+    path = write_yaml(found, tmp_path)
+    path.write_text(path.read_text() + "batchSize: 4\n")
+    assert ModelConfig.read(write_yaml(found, tmp_path)).batchSize == 4
+
+
+def test_two_models_of_one_name_are_told_apart(found: Any, hub: LocalHub, tmp_path: Path) -> None:
+    write_yaml(found, tmp_path)
+    hub.push("other/name", write_checkpoint(tmp_path / "other"))
+    with refused(NotRunnable, "name.yaml", "org/name", "other/name", "--folder"):
+        write_yaml(check_model("other/name", None, Hub(hub.url)), tmp_path)
+
+
+def test_a_model_that_is_not_served_is_refused(hub: LocalHub, tmp_path: Path) -> None:
+    found = check_model("org/name", None, Hub(hub.url), "question_answering")
+    with refused(NotRunnable, "org/name"):
+        write_yaml(found, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_names_are_parts_of_urls(tmp_path: Path) -> None:
+    names = ["org/All MiniLM (v2)", "name", "a/b/..", str(tmp_path)]
+    assert [name_of(each) for each in names] == ["All-MiniLM-v2", "name", "model", tmp_path.name]
+
+
+@pytest.mark.parametrize(
+    ("mode", "part"),
+    [
+        ("fill_mask", "application/json"),
+        ("image_classification", "-T image-file"),
+        ("automatic_speech_recognition", "-T audio-file"),
+        ("visual_question_answering", "question"),
+    ],
+)
+def test_a_command_shows_how_a_model_is_asked(mode: str, part: str) -> None:
+    command = example_of("m", mode, "http://127.0.0.1:8000")
+    assert command.startswith("curl http://127.0.0.1:8000/predictions/m")
+    assert part in command
+
+
+@pytest.fixture
+def running(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Serve a checkpoint by its folder alone; return the URL."""
+    url_port, others = free_ports().inference, astuple(free_ports())
+    names = ("torchserve", "management", "metrics", "grpc", "grpc-management")
+    ports = [
+        part for name, port in zip(names, others, strict=True) for part in (f"--{name}-port", port)
+    ]
+    checkpoint = shutil.copytree(minilm(), tmp_path / "minilm")
+    command: list[Any] = [
+        sys.executable,
+        ROOT / "scripts" / "run_model.py",
+        checkpoint,
+        "--port",
+        url_port,
+    ]
+    command += ["--host", request.param, *ports]
+    process = subprocess.Popen(
+        list(map(str, command)), cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}
+    )
+    try:
+        url = f"http://127.0.0.1:{url_port}"
+        _wait_for(url, process)
+        yield url
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+        stop = [sys.executable, str(ROOT / "scripts" / "serve.py"), "stop"]
+        subprocess.run([*stop, "--workdir", str(tmp_path / "hf-serve" / "server")], check=True)
+
+
+def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 240
+    while time.monotonic() < deadline and process.poll() in (None, 0):
+        try:
+            models = httpx.get(f"{url}/v1/models", trust_env=False).json()["data"]
+            if models and models[0].get("state") == "ready":
+                return
+        except (httpx.TransportError, ValueError):
+            pass
+        time.sleep(0.2)
+    raise AssertionError(f"exit code {process.poll()}")
+
+
+@pytest.mark.nightly
+@pytest.mark.openvino
+@pytest.mark.parametrize("running", ["torchserve", "asgi"], indirect=True)
+def test_a_folder_is_served_at_one_url(running: str) -> None:
+    body = {"model": "minilm", "input": "A fine film."}
+    answer = httpx.post(f"{running}/v1/embeddings", json=body, trust_env=False)
+    assert len(answer.json()["data"][0]["embedding"]) == 384
+    native = httpx.post(
+        f"{running}/predictions/minilm",
+        content=json.dumps({"inputs": "A fine film."}),
+        headers={"Content-Type": "application/json"},
+        trust_env=False,
+    )
+    assert native.status_code == 200
+
+
+def test_an_unknown_mode_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="fill_mask"):
+        run_model.main(["org/name"], mode="fill_maks", folder=tmp_path / "new")
+    assert not (tmp_path / "new").exists()
