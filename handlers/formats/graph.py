@@ -247,7 +247,25 @@ def example_inputs(graph: AnyGraph, batches: Sequence[Batch]) -> tuple[torch.Ten
     return tuple(packed.inputs[name] for name in graph.signature.inputs)
 
 
-class GraphModel(ForwardOnlyModel):
+class PositionalModel(ForwardOnlyModel):
+    """A graph that takes the tensors of padded or of packed rows in the order of its signature."""
+
+    def __init__(self, signature: Signature, **capabilities: bool) -> None:
+        self._signature = signature
+        self.capabilities = ModelCapabilities(supports_packing=signature.is_packed, **capabilities)
+
+    def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+        return self._run(self._signature.by_position(batch))
+
+    def forward_packed(self, packed: PackedBatch) -> Mapping[str, torch.Tensor]:
+        return self._run([packed.inputs[name] for name in self._signature.inputs])
+
+    @abstractmethod
+    def _run(self, inputs: Sequence[torch.Tensor]) -> Mapping[str, torch.Tensor]:
+        """Return the outputs by name."""
+
+
+class GraphModel(PositionalModel):
     """A graph with positional inputs that torch runs.
 
     Graphs of TorchServe's example return a dict, or a tuple with additional outputs.
@@ -256,21 +274,11 @@ class GraphModel(ForwardOnlyModel):
     def __init__(
         self, graph: torch.nn.Module, signature: Signature, device: torch.device | None = None
     ) -> None:
-        self._graph, self._signature = graph, signature
-        self._device = device or torch.device("cpu")
-        self.capabilities = ModelCapabilities(
-            supports_packing=signature.is_packed, on_accelerator=self._device.type != "cpu"
-        )
+        self._graph, self._device = graph, device or torch.device("cpu")
+        super().__init__(signature, on_accelerator=self._device.type != "cpu")
 
     @torch.inference_mode()
-    def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-        return self._call(self._signature.by_position(batch))
-
-    @torch.inference_mode()
-    def forward_packed(self, packed: PackedBatch) -> Mapping[str, torch.Tensor]:
-        return self._call(tuple(packed.inputs[name] for name in self._signature.inputs))
-
-    def _call(self, inputs: Sequence[torch.Tensor]) -> Mapping[str, torch.Tensor]:
+    def _run(self, inputs: Sequence[torch.Tensor]) -> Mapping[str, torch.Tensor]:
         outputs = self._graph(*(tensor.to(self._device) for tensor in inputs))
         values = list(outputs.values()) if isinstance(outputs, dict) else list(outputs)
         return dict(zip(self._signature.outputs, values, strict=False))

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 import torch
 
-from handlers.batching.packing import PackedBatch
 from handlers.checkpoints.graph_inputs import GraphInputs
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.errors import WrongCheckpoint
@@ -21,6 +20,7 @@ from handlers.export.fidelity import check_fidelity
 from handlers.export.manifest import Signature
 from handlers.formats.base import BaseFormat, FormatCapabilities
 from handlers.formats.graph import (
+    PositionalModel,
     build_graph,
     dynamic_shapes,
     example_inputs,
@@ -29,7 +29,7 @@ from handlers.formats.graph import (
     translate_load_errors,
 )
 from handlers.formats.weights import read_weights
-from handlers.model import ForwardOnlyModel, Model, ModelCapabilities
+from handlers.model import Model
 
 logger = logging.getLogger(__name__)
 
@@ -78,28 +78,17 @@ class Format(BaseFormat):
         return OnnxModel(session, _outputs(session, spec, path.name))
 
 
-class OnnxModel(ForwardOnlyModel):
+class OnnxModel(PositionalModel):
     """An ONNX Runtime session."""
 
     def __init__(self, session: Any, outputs: tuple[str, ...]) -> None:
-        self._session, self._outputs = session, outputs
-        self._signature = Signature(tuple(each.name for each in session.get_inputs()), outputs)
-        self.capabilities = ModelCapabilities(supports_packing=self._signature.is_packed)
-
-    def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-        return self._run(self._signature.by_position(batch))
-
-    def forward_packed(self, packed: PackedBatch) -> Mapping[str, torch.Tensor]:
-        return self._run([packed.inputs[name] for name in self._signature.inputs])
+        self._session = session
+        super().__init__(Signature(tuple(each.name for each in session.get_inputs()), outputs))
 
     def _run(self, inputs: Sequence[torch.Tensor]) -> Mapping[str, torch.Tensor]:
-        pairs = zip(self._signature.inputs, inputs, strict=True)
-        arrays = self._session.run(
-            list(self._outputs), {name: tensor.numpy() for name, tensor in pairs}
-        )
-        return {
-            name: torch.from_numpy(array) for name, array in zip(self._outputs, arrays, strict=True)
-        }
+        names, pairs = self._signature.outputs, zip(self._signature.inputs, inputs, strict=True)
+        arrays = self._session.run(list(names), {name: each.numpy() for name, each in pairs})
+        return {name: torch.from_numpy(array) for name, array in zip(names, arrays, strict=True)}
 
 
 def _providers(device: torch.device, available: list[str]) -> list[Any]:

@@ -24,7 +24,6 @@ from typing import Any, ClassVar
 import torch
 from transformers import GenerationConfig
 
-from handlers.batching.packing import PackedBatch
 from handlers.batching.rows import Outputs
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.checkpoint_files import check_weights
@@ -44,6 +43,7 @@ from handlers.formats import load_checkpoint
 from handlers.formats.base import BaseFormat, FormatCapabilities
 from handlers.formats.graph import (
     PaddedGraph,
+    PositionalModel,
     build_graph,
     example_inputs,
     find_graph_file,
@@ -59,7 +59,7 @@ from handlers.generation.backends.openvino_genai import (
 from handlers.generation.backends.settings import BLOCK, cache_blocks, longest_sequence
 from handlers.generation.generator import end_tokens
 from handlers.generation.grammar import token_bytes
-from handlers.model import ForwardOnlyModel, Model, ModelCapabilities
+from handlers.model import Model
 from handlers.process.resources import available_cores
 
 logger = logging.getLogger(__name__)
@@ -323,20 +323,12 @@ class Format(BaseFormat):
         return getattr(intel, f"OV{spec.auto_class.removeprefix('Auto')}")
 
 
-class ConvertedModel(ForwardOnlyModel):
+class ConvertedModel(PositionalModel):
     """A compiled graph that this module has converted, for packed rows or for padded ones."""
 
     def __init__(self, compiled: Any, signature: Signature) -> None:
-        self._compiled, self._signature = compiled, signature
-        self.capabilities = ModelCapabilities(
-            supports_packing=signature.is_packed, compiles_shapes=True
-        )
-
-    def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-        return self._run(self._signature.by_position(batch))
-
-    def forward_packed(self, packed: PackedBatch) -> Mapping[str, torch.Tensor]:
-        return self._run([packed.inputs[name] for name in self._signature.inputs])
+        self._compiled = compiled
+        super().__init__(signature, compiles_shapes=True)
 
     def _run(self, inputs: Sequence[torch.Tensor]) -> Mapping[str, torch.Tensor]:
         names = self._signature.inputs

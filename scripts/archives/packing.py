@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
+from handlers.export.fidelity_report import FILE as QUALITY
+from handlers.export.fidelity_report import FidelityReport
 from handlers.formats import CHOICE_FILE, Choice
 from scripts.archives.contents import (
     HANDLERS,
@@ -30,12 +31,6 @@ from scripts.archives.pack_records import Packed, PackRecord
 from scripts.archives.serving_defaults import Values
 from scripts.hub.staging import InsufficientDiskSpace
 from scripts.paths import BUILD, MODEL_STORE, build_key, build_of, model_name
-
-if TYPE_CHECKING:
-    from handlers.export.fidelity_report import FidelityReport
-
-# The file of `handlers.export.fidelity_report`, whose import loads numpy.
-QUALITY = "quality.json"
 
 
 @dataclass(frozen=True)
@@ -179,9 +174,6 @@ def _pack(
 
 
 def _quality(path: Path) -> FidelityReport:
-    # Imported here because numpy takes longer to import than most archives to compare.
-    from handlers.export.fidelity_report import FidelityReport  # noqa: PLC0415
-
     return FidelityReport.read(path)
 
 
