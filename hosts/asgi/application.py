@@ -20,7 +20,14 @@ from handlers.errors import Overloaded, RequestError, classify
 from hosts.asgi import documentation
 from hosts.asgi.access import ApiKeys
 from hosts.asgi.addresses import ABILITIES, BY_PATH, Address, Api, api_of
-from hosts.asgi.backend import Answer, Backend, ModelEntry, ModelRequest, State
+from hosts.asgi.backend import (
+    KNOWN_MAX_AGE,
+    Answer,
+    Backend,
+    ModelEntry,
+    ModelRequest,
+    State,
+)
 from hosts.asgi.errors import (
     ModelNotNamed,
     NoSuchAbility,
@@ -198,7 +205,7 @@ class Application:
         name = request.query_params.get("model") or request.headers.get(MODEL_HEADER, "")
         if not name and address.names_model_in_body:
             name = await name_in_body(body, request.headers)
-        models = await self._backend.models(max_age=60.0)
+        models = await self._backend.models(KNOWN_MAX_AGE)
         if name and name not in models and name not in PLACEHOLDERS:
             return await self._owner(name)
         if name in models:
@@ -246,7 +253,7 @@ class Application:
             UnknownModel: there is none.
             NotLoaded: it did not load.
         """
-        entry = (await self._backend.models(max_age=60.0)).get(name)
+        entry = (await self._backend.models(KNOWN_MAX_AGE)).get(name)
         if entry is None or entry.state == State.FAILED:
             entry = (await self._backend.models(MAX_AGE)).get(name)
         if entry is None:

@@ -11,6 +11,8 @@ from enum import StrEnum
 from hosts.routes import Route
 
 Headers = list[tuple[bytes, bytes]]
+# How old the list of models may be for a request to a model that is in it, in seconds.
+KNOWN_MAX_AGE = 60.0
 
 
 class State(StrEnum):

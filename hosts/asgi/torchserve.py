@@ -18,7 +18,14 @@ from yarl import URL
 
 from handlers.compat.torchserve import models_with_exited_workers, worker_output
 from handlers.errors import Overloaded
-from hosts.asgi.backend import Answer, Backend, ModelEntry, ModelRequest, State
+from hosts.asgi.backend import (
+    KNOWN_MAX_AGE,
+    Answer,
+    Backend,
+    ModelEntry,
+    ModelRequest,
+    State,
+)
 from hosts.tracebacks import last_error
 
 # What belongs to a connection, and what the client of this process writes itself.
@@ -130,11 +137,17 @@ class TorchServeBackend(Backend):
         raise AssertionError("the second error is raised")
 
     async def models(self, max_age: float) -> Mapping[str, ModelEntry]:
+        may_be_old = max_age >= KNOWN_MAX_AGE
         async with self._asking:
             if any(entry.state == State.LOADING for entry in self._entries.values()):
                 max_age = min(max_age, LOADING_MAX_AGE)
             if time.monotonic() - self._asked_at > max_age:
-                self._entries = await self._ask_models()
+                try:
+                    self._entries = await self._ask_models()
+                except Overloaded:
+                    # Requests to models that are known do not need the management address.
+                    if not (may_be_old and self._entries):
+                        raise
                 self._asked_at = time.monotonic()
         return self._entries
 

@@ -18,7 +18,9 @@ import httpx
 import pytest
 import uvicorn
 
+from handlers.errors import Overloaded
 from hosts.asgi.access import ApiKeys
+from hosts.asgi.backend import KNOWN_MAX_AGE
 from hosts.asgi.server import ServerSettings, create_application
 from hosts.asgi.torchserve import Addresses, TorchServeBackend
 from scripts.paths import ROOT
@@ -41,6 +43,7 @@ class TorchServe:
     def __init__(self) -> None:
         self.requests: list[dict[str, Any]] = []
         self.workers = {"minilm": "READY", "slow": "UNLOADED"}
+        self.management_fails = False
         self.may_go_on, self.client_has_gone = threading.Event(), threading.Event()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -67,6 +70,9 @@ class TorchServe:
                 await answer(send, {"fine": True}, 207, [(b"x-own", b"1"), (b"x-own", b"2")])
 
     async def _describe(self, path: str, send: Any) -> None:
+        if self.management_fails:
+            await answer(send, {}, 500)
+            return
         name = path.removeprefix("/models").strip("/")
         if not name:
             await answer(send, {"models": [{"modelName": each} for each in self.workers]})
@@ -268,6 +274,24 @@ def test_a_connection_that_torchserve_closes_is_opened_again() -> None:
                 assert answer.status_code == 200
                 time.sleep(0.1)
         thread.join(SECONDS)
+
+
+def test_models_that_are_known_are_asked_while_the_management_address_fails(
+    torchserve: TorchServe,
+) -> None:
+    async def test(url: str) -> None:
+        backend = TorchServeBackend(Addresses(url, url))
+        await backend.start()
+        known = await backend.models(KNOWN_MAX_AGE)
+        torchserve.management_fails = True
+        backend._asked_at = float("-inf")
+        assert await backend.models(KNOWN_MAX_AGE) == known
+        with pytest.raises(Overloaded):
+            await backend.models(0.0)
+        await backend.close()
+
+    with running(torchserve) as url:
+        asyncio.run(test(url))
 
 
 def test_it_starts_without_torch() -> None:
