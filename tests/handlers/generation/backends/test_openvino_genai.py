@@ -214,7 +214,7 @@ def test_what_the_engine_lacks_is_refused_by_name_without_the_weights(
 ) -> None:
     [outcome] = alone.predict([Request(PROMPT, {"do_sample": True, name: value})])
     assert isinstance(outcome, Unprocessable)
-    assert str(outcome).startswith(f"{name} is {json.dumps(value)}, which ")
+    assert str(outcome).startswith(f"{name} {json.dumps(value)} is not supported by ")
 
 
 @pytest.mark.parametrize(
