@@ -82,18 +82,16 @@ PHRASES = {
 }
 LEFT: dict[str, int] = {
     "GeneratedText": 1,
-    "Job": 1,
-    "PLACE": 4,
-    r"\b(that|those) of\b": 93,
-    r"\bbeside\b": 30,
+    "PLACE": 3,
+    r"\b(that|those) of\b": 33,
+    r"\bbeside\b": 29,
     r"\bmade[- ]up\b": 1,
-    r"\bof (its|their|one's) own\b": 21,
-    r"\bso (many|much)\b": 5,
+    r"\bof (its|their|one's) own\b": 3,
+    r"\bso (many|much)\b": 1,
     "alone": 11,
-    "owners": 5,
+    "owners": 3,
     "packs": 2,
     "schemas.py": 1,
-    "waves": 2,
 }
 
 
