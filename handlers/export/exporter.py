@@ -23,7 +23,7 @@ from handlers.checkpoints.graph_inputs import GraphInputs
 from handlers.checkpoints.model_spec import ModelSpec
 from handlers.config.handler_section import CHECKPOINT, Pt2
 from handlers.config.model_config import ModelConfig
-from handlers.errors import RequestError, WrongCheckpoint, WrongConfig, attempt
+from handlers.errors import RequestError, TextTooLong, WrongCheckpoint, WrongConfig, attempt
 from handlers.export.fidelity import (
     PlacedRow,
     chunks,
@@ -98,12 +98,14 @@ def export_checkpoint(
     """
     task, spec = _specify(directory, config)
     check_not_quantized(task.checkpoint.config, config.handler)
-    if not (export_format.is_lossy(config) or (config.continuousBatching and samples)):
+    is_lossy = export_format.is_lossy(config)
+    if not (is_lossy or (config.continuousBatching and samples)):
         _export(export_format, task, spec, target)
         return None
     quantized = config.handler.quantization is not None and not task.description.generation.texts
     calibration, evaluation = split(samples) if quantized else ((), samples)
-    rows = encode(task, evaluation)
+    # Packing may have set continuousBatching, so the kit's own samples need not fit the model.
+    rows = encode(task, evaluation, skip_long=not is_lossy and config.handler.calibration is None)
     if quantized:
         batches = calibration_batches(task, encode(task, calibration))
         spec = replace(spec, calibration=batches)
@@ -284,20 +286,24 @@ def split(samples: Sequence[Request]) -> tuple[Sequence[Request], Sequence[Reque
     return shuffled[::2], shuffled[1::2] or shuffled
 
 
-def encode(task: BaseTask[Any, Any], samples: Sequence[Request]) -> list[PlacedRow]:
-    """Return the rows of all samples.
+def encode(
+    task: BaseTask[Any, Any], samples: Sequence[Request], *, skip_long: bool = False
+) -> list[PlacedRow]:
+    """Return the rows of all samples, or of the samples that are not too long for the model.
 
     Raises:
         WrongConfig: there are no samples, or one is not a valid request.
     """
-    if not samples:
+    inputs = [_require_valid(sample, attempt(task.parse, sample)) for sample in samples]
+    encoded = list(zip(samples, task.encode(inputs), strict=True)) if inputs else []
+    if skip_long:
+        encoded = [pair for pair in encoded if not isinstance(pair[1], TextTooLong)]
+    if not encoded:
         raise WrongConfig(
             "handler.calibration",
             "has no rows for calibration and evaluation",
             "set it to a JSON lines file of requests",
         )
-    queries = [_require_valid(sample, attempt(task.parse, sample)) for sample in samples]
-    encoded = zip(samples, task.encode(queries), strict=True)
     return [
         PlacedRow(place_of(sample), row)
         for sample, outcome in encoded
