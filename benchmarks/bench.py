@@ -23,7 +23,7 @@ from benchmarks.machine import gemm_peaks, machine
 from benchmarks.measurement import Plan
 from benchmarks.page import write_page
 from benchmarks.session import Session
-from handlers.telemetry.log_levels import silence_libraries
+from handlers.process.packages import silence_libraries
 from hosts.command_line import plain_errors
 from scripts.command_line import split_names
 from scripts.paths import BUILD, ROOT

@@ -21,8 +21,8 @@ import numpy as np
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.engine import Engine
 from handlers.errors import KitError, RequestError
+from handlers.process.packages import silence_libraries
 from handlers.process.threads import set_num_threads
-from handlers.telemetry.log_levels import silence_libraries
 from handlers.telemetry.metrics import Meter
 from handlers.types.request import Request
 from hosts.defaults import OFFLINE

@@ -22,7 +22,7 @@ from benchmarks.text_generation.contender import Plan
 from benchmarks.text_generation.models import MODELS
 from benchmarks.text_generation.session import NAMES, Session
 from benchmarks.text_generation.table import generation_section
-from handlers.telemetry.log_levels import silence_libraries
+from handlers.process.packages import silence_libraries
 from hosts.command_line import plain_errors
 from scripts.command_line import split_names
 from scripts.paths import BUILD, MODEL_CONFIGS, ROOT

@@ -22,7 +22,7 @@ from benchmarks.load import require_wrk
 from benchmarks.machine import machine
 from benchmarks.measurement import Plan
 from benchmarks.page import write_results
-from handlers.telemetry.log_levels import silence_libraries
+from handlers.process.packages import silence_libraries
 from hosts.command_line import plain_errors
 from scripts.command_line import split_names
 from scripts.paths import BUILD, ROOT

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from handlers.batching.chunks import chunk_by_cost, text_size
+from handlers.batching.padding import chunk_by_cost, text_size
 from handlers.batching.rows import Outputs, RowOutcome, check_numbers
 from handlers.errors import (
     BadRequest,

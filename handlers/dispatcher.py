@@ -14,8 +14,7 @@ from handlers.errors import RequestError, RequestTooLarge, attempt
 from handlers.explainers.page import HTML, prefers_page, render, target_view
 from handlers.http.limits import BodyLimits, server_limits
 from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse
-from handlers.http.streams import streaming_started
+from handlers.http.response import HttpResponse, streaming_started
 from handlers.process.deadline import NO_DEADLINE, Deadline
 from handlers.protocols.base import BaseProtocol, ParsedRequest, result_or_error_body
 from handlers.telemetry.metrics import Meter

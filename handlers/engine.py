@@ -14,8 +14,8 @@ import torch
 
 from handlers import formats, tasks
 from handlers.batch import Batch, ExplanationSteps, NotExplained, PredictionSteps, Steps
-from handlers.checkpoints.load_trials import TrialKey, TrialRecord, recorded_results
 from handlers.checkpoints.placement import prepare_device
+from handlers.checkpoints.trial_results import TrialKey, TrialRecord, recorded_results
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.errors import (
     DeviceFailed,

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 import torch
 from transformers import GenerationConfig, PreTrainedModel
 
-from handlers.batching.batches import Padding
 from handlers.batching.packing import PackedBatch
+from handlers.batching.padding import Padding
 from handlers.batching.rows import TrialRows
-from handlers.checkpoints.load_trials import TrialResults
+from handlers.checkpoints.trial_results import TrialResults
 from handlers.config.handler_section import Compile
 from handlers.process.deadline import NO_DEADLINE, Deadline
 from handlers.types.model_info import GenerationInfo

@@ -9,8 +9,8 @@ import torch
 from handlers.checkpoints.integrity import verify
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
+from handlers.process.packages import silence_libraries
 from handlers.process.resources import limit_memory_growth
-from handlers.telemetry.log_levels import silence_libraries
 
 
 def prepare_process() -> None:

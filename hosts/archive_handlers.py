@@ -26,9 +26,9 @@ except ImportError:  # version 0.2.0
     from handlers.protocols.dispatcher import Dispatcher
     from handlers.runtime.integrity import verify
     from handlers.runtime.memory import limit_memory_growth
+    from handlers.telemetry.log_levels import silence_libraries
 
     from handlers.engine import Engine
-    from handlers.telemetry.log_levels import silence_libraries
 
     def prepare_process() -> None:  # noqa: D103 - as in handlers.worker_start
         limit_memory_growth()

@@ -14,7 +14,7 @@ import yaml
 from hypothesis import HealthCheck, settings
 
 from handlers.checkpoints.integrity import PUBLIC_KEY
-from handlers.telemetry.log_levels import silence_libraries
+from handlers.process.packages import silence_libraries
 from scripts.archives.packing import pack
 from tests import tiny
 from tests.durations import slowest_modules

@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from handlers.batching.batches import Batch, Padding, to_numpy
-from handlers.batching.chunks import error_of_rows, runs_in_halves
+from handlers.batching.padding import Batch, Padding, error_of_rows, runs_in_halves, to_numpy
 from handlers.batching.rows import Outputs, Postprocess, Row, RowOutcome, unprocessed
 from handlers.telemetry.metrics import Meter
 

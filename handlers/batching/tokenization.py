@@ -12,7 +12,7 @@ from typing import Any
 from tokenizers import Encoding, normalizers
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 
-from handlers.batching.batches import Side
+from handlers.batching.padding import Side
 from handlers.batching.rows import Row
 from handlers.errors import TextTooLong, WrongCheckpoint
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from handlers.batching.batches import Batch
+from handlers.batching.padding import Batch
 from handlers.batching.rows import RowKind
 from handlers.checkpoints.checkpoint import UNLIMITED, first_position
 from handlers.checkpoints.probe_rows import MASK, WRITTEN, RowMaker, row_beyond, windows

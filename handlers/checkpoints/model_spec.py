@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from handlers.batching.batches import Batch, Padding
+from handlers.batching.padding import Batch, Padding
 from handlers.batching.rows import Outputs, RowKind
 from handlers.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from handlers.checkpoints.pooling import PoolingHead

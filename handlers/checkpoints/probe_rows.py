@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
-from handlers.batching.batches import Batch
+from handlers.batching.padding import Batch
 from handlers.batching.rows import Row, TrialRows
 
 MASK = "attention_mask"

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from typing_extensions import TypeVar
 
-from handlers.batching.batches import Batch
+from handlers.batching.padding import Batch
 from handlers.batching.rows import BaseRow, Row
 from handlers.checkpoints.sentence_transformers import SIMILARITIES
 from handlers.process.deadline import Deadline

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from handlers import explainers
-from handlers.batching.chunks import memory_errors
+from handlers.batching.padding import memory_errors
 from handlers.config.messages import enumerate_names
 from handlers.errors import (
     DeadlineExceeded,

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from handlers import tasks
-from handlers.batching.batches import Batch
+from handlers.batching.padding import Batch
 from handlers.checkpoints.dtypes import (
     check_not_quantized,
     name_of,
@@ -33,8 +33,8 @@ from handlers.export.fidelity import (
 from handlers.export.fidelity_report import FidelityReport
 from handlers.export.manifest import ExportManifest
 from handlers.model import Model
+from handlers.process.packages import silence_exporters
 from handlers.tasks.base import BaseTask
-from handlers.telemetry.log_levels import silence_exporters
 from handlers.types.request import Request, place_of
 
 logger = logging.getLogger(__name__)

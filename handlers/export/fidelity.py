@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from transformers import PreTrainedModel
 
-from handlers.batching.batches import Batch
+from handlers.batching.padding import Batch
 from handlers.batching.rows import BaseRow, Outputs, require_outputs
 from handlers.errors import (
     ConfigError,

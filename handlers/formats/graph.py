@@ -13,7 +13,6 @@ import torch
 from torch.export import Dim
 from transformers import PreTrainedModel
 
-from handlers.batching.batches import Batch, Padding
 from handlers.batching.packing import (
     COLUMNS,
     ROWS,
@@ -22,6 +21,7 @@ from handlers.batching.packing import (
     first_fit_decreasing,
     pack,
 )
+from handlers.batching.padding import Batch, Padding
 from handlers.batching.rows import Row
 from handlers.checkpoints.dtypes import name_of, pick_dtype
 from handlers.checkpoints.graph_inputs import (

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from handlers.batching.batches import Padding, pad, to_numpy
 from handlers.batching.packing import (
     COLUMNS,
     ROWS,
@@ -23,6 +22,7 @@ from handlers.batching.packing import (
     pack,
     unpack,
 )
+from handlers.batching.padding import Padding, pad, to_numpy
 from handlers.batching.rows import Outputs as RowOutputs
 from handlers.batching.rows import Row, TrialRows, outputs_agree
 from handlers.checkpoints.checkpoint import first_position

@@ -35,9 +35,9 @@ from handlers.errors import (
     summarize,
 )
 from handlers.generation.tool_calls import HERMES, ToolCall, ToolSyntax, syntax_of
+from handlers.types.parameters import check_setting, check_text, json_type
 from handlers.types.request import MAX_MESSAGES
 from handlers.types.structured_output import MAX_TOOLS, Tool
-from handlers.types.text_checks import check_setting, check_text, json_type
 
 MAX_ROLE = 64
 # OpenAI's role of instructions, which only newer templates have.

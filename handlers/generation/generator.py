@@ -22,7 +22,7 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-from handlers.batching.batches import Batch, Padding, group_by_length, pad, stack
+from handlers.batching.padding import Batch, Padding, group_by_length, pad, stack
 from handlers.batching.rows import Row, RowOutcome
 from handlers.batching.tokenization import Window
 from handlers.compat.transformers import run_before_other_processors
@@ -34,7 +34,7 @@ from handlers.errors import (
     attempt,
     attempt_all,
 )
-from handlers.generation.decoding import IncrementalDecoder, decoders_of
+from handlers.generation.detokenization import IncrementalDecoder, decoders_of
 from handlers.generation.grammar import CompiledGrammar, GrammarMatcher, GrammarProcessor
 from handlers.generation.logits_processors import (
     PER_PROMPT,

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import torch
 from transformers import StoppingCriteria
 
-from handlers.generation.decoding import DecoderState, IncrementalDecoder
+from handlers.generation.detokenization import DecoderState, IncrementalDecoder
 from handlers.generation.grammar import GrammarMatcher
 from handlers.generation.logits_processors import BatchRows, LogprobRecorder, TokenScores
 from handlers.generation.tool_calls import ToolSyntax

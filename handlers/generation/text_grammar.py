@@ -21,8 +21,8 @@ from handlers.generation.grammar import (
 from handlers.generation.json_schemas import Schema, closed, json_rule, relaxed
 from handlers.generation.structural_tag import Format, compact_json, matching
 from handlers.generation.tool_calls import ToolUse
+from handlers.types.parameters import check_setting, json_type
 from handlers.types.structured_output import MAX_SCHEMA_DEPTH, Grammar, is_too_deep
-from handlers.types.text_checks import check_setting, json_type
 
 Relax = Callable[[Sequence[Schema]], Sequence[Schema]]
 # A slash ends a regular expression in Lark, unless a backslash is before it.

@@ -1,14 +1,24 @@
-"""Imports of optional packages."""
+"""Imports of optional packages, and the log levels of libraries.
+
+Progress bars and reports of libraries would fill the log of a worker.
+"""
 
 from __future__ import annotations
 
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
+from logging import CRITICAL, ERROR, getLogger
 from typing import Any
 
+from transformers.utils import logging
+
 from handlers.compat.imports import hide_incompatible
+from handlers.compat.torchserve import drop_receipts
 from handlers.errors import WrongConfig
-from handlers.telemetry.log_levels import silence_imported
 
 
 def require_package(package: str, reason: str, install: str) -> Any:
@@ -36,3 +46,40 @@ def is_installed(package: str) -> bool:
             return find_spec(package) is not None
     except ImportError:  # The package that it is a part of is not installed.
         return False
+
+
+@contextmanager
+def silence_exporters() -> Iterator[None]:
+    """Suppress warnings and log records of exporters within the block; errors are raised."""
+    silence_libraries()
+    for name in ("torch.onnx", "torch.export"):
+        getLogger(name).setLevel(ERROR)
+    # OpenVINO logs as an error that it converts a model without wrapping it first.
+    getLogger("openvino.frontend.pytorch.utils").setLevel(CRITICAL)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def silence_libraries() -> None:
+    """Limit transformers, bitsandbytes and Captum to errors; TorchServe logs every printed line."""
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    # bitsandbytes logs a cast for every 8-bit matrix of every batch.
+    getLogger("bitsandbytes").setLevel(ERROR)
+    # transformers' continuous batching logs each text.
+    getLogger("ContinuousBatchingLogger").setLevel(ERROR)
+    for module in ("transformers", "captum"):
+        warnings.filterwarnings("ignore", module=module)
+    drop_receipts()
+
+
+def silence_imported() -> None:
+    """Limit export libraries to errors; each sets its log level when it is imported.
+
+    Loggers of libraries that are not imported are left alone: NNCF creates its logger with a
+    custom class, which fails if the logger exists.
+    """
+    for name in ("optimum", "nncf", "openvino"):
+        if name in sys.modules:
+            getLogger(name).setLevel(ERROR)

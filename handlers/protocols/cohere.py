@@ -44,9 +44,8 @@ from handlers.protocols.base import (
 from handlers.protocols.openai.types import InputUsage
 from handlers.types.embeddings import in_base64, quantized
 from handlers.types.model_info import ModelInfo
-from handlers.types.parameters import WholeNumbers, parse_body
+from handlers.types.parameters import WholeNumbers, json_type, parse_body
 from handlers.types.request import Request, TokenCount
-from handlers.types.text_checks import json_type
 
 EMBED, RERANK = "embed", "rerank"
 # vLLM's value of `truncate_prompt_tokens` for all tokens that the model takes.

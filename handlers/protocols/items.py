@@ -24,8 +24,7 @@ from handlers.config.messages import enumerate_names, quote, suggest
 from handlers.errors import BadRequest
 from handlers.protocols.base import is_chat, is_pair
 from handlers.types.model_info import FILE_TYPES, SINGLE_VALUES, TEXT_COLUMN, Columns
-from handlers.types.parameters import check_size
-from handlers.types.text_checks import json_type
+from handlers.types.parameters import check_size, json_type
 
 INPUT_KEYS = ("inputs", "data", "prompt", "messages", "features")
 # Keys of bodies that have no key for the inputs as a whole.

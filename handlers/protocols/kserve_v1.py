@@ -21,8 +21,8 @@ from handlers.errors import BadRequest, RequestError, attempt
 from handlers.http.request import HttpRequest
 from handlers.protocols.base import BaseProtocol, ParsedRequest
 from handlers.protocols.items import check_keys, read_item, read_parameters
+from handlers.types.parameters import json_type
 from handlers.types.request import Request
-from handlers.types.text_checks import json_type
 
 # TensorFlow Serving's clients name a signature; a model here has one.
 KEYS = ["parameters", "signature_name"]

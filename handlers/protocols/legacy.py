@@ -15,8 +15,8 @@ from handlers.http.response import HttpResponse
 from handlers.protocols.base import BaseProtocol, ParsedRequest
 from handlers.protocols.items import forms_of, read_item
 from handlers.types.model_info import ModelInfo
+from handlers.types.parameters import json_type
 from handlers.types.request import Request
-from handlers.types.text_checks import json_type
 
 TEXT = "text/plain; charset=utf-8"
 

@@ -45,8 +45,8 @@ from handlers.protocols.text_generation_inference import (
     read_object,
 )
 from handlers.types.model_info import Ability, ModelInfo
+from handlers.types.parameters import json_type
 from handlers.types.request import Operation, Request, TokenIds
-from handlers.types.text_checks import json_type
 
 # Inputs of examples.
 IDS = [5, 6, 7]

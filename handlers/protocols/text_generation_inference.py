@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
 from handlers import __version__
-from handlers.batching.chunks import text_size
+from handlers.batching.padding import text_size
 from handlers.errors import (
     BadRequest,
     ErrorBody,
@@ -27,8 +27,7 @@ from handlers.errors import (
 from handlers.generation.parameter_spec import specs_of
 from handlers.generation.parameters import GenerationParameters
 from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse, encode_json
-from handlers.http.streams import SERVER_SENT_EVENTS
+from handlers.http.response import SERVER_SENT_EVENTS, HttpResponse, encode_json
 from handlers.protocols import hugging_face
 from handlers.protocols.base import (
     NO_BODY,
@@ -44,8 +43,8 @@ from handlers.protocols.base import (
 from handlers.protocols.hugging_face import StreamDetails, TokenEvent
 from handlers.protocols.items import check_keys, read_parameters
 from handlers.types.model_info import ModelInfo
+from handlers.types.parameters import json_type
 from handlers.types.request import Operation, Request, TextToken, TokenizedText
-from handlers.types.text_checks import json_type
 
 TOKENIZE, HEALTH = "tokenize", "health"
 TOKENIZE_KEYS = KeyTable(

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar
 import numpy.typing as npt
 from pydantic import BeforeValidator, PositiveInt
 
-from handlers.batching.batches import ArrayRow
+from handlers.batching.padding import ArrayRow
 from handlers.batching.rows import Outputs
 from handlers.tasks.base import Label
 from handlers.tasks.bases.audio import AUDIO_ROWS, AudioTask, audio_wire

@@ -20,7 +20,7 @@ from pydantic import Field
 from transformers import PreTrainedConfig
 from typing_extensions import TypedDict
 
-from handlers.batching.batches import ArrayRow, run_by_shape
+from handlers.batching.padding import ArrayRow, run_by_shape
 from handlers.batching.rows import Outputs, RowOutcome, require_outputs
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.graph_inputs import ArrayInputs, SpeechInputs

@@ -12,7 +12,7 @@ import torch
 from transformers import PreTrainedConfig
 from typing_extensions import TypedDict
 
-from handlers.batching.batches import Batch, Padding
+from handlers.batching.padding import Batch, Padding
 from handlers.batching.rows import BaseRow, Outputs, RowOutcome, require_outputs
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.graph_inputs import GraphInputs

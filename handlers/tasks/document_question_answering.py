@@ -28,7 +28,7 @@ from tokenizers import Encoding
 from transformers import PreTrainedConfig
 from typing_extensions import TypedDict
 
-from handlers.batching.batches import Batch, Padding, run_by_shape, run_in_groups
+from handlers.batching.padding import Batch, Padding, run_by_shape, run_in_groups
 from handlers.batching.rows import Outputs, RowOutcome
 from handlers.batching.tokenization import Window, check_length, tokenize
 from handlers.checkpoints.checkpoint import Checkpoint
@@ -61,9 +61,8 @@ from handlers.tasks.question_answering import (
 )
 from handlers.telemetry.metrics import Meter
 from handlers.types.model_info import Exports, ModelOutputs, Rows, TaskDescription, Wire
-from handlers.types.parameters import ANY, PipelineNames
+from handlers.types.parameters import ANY, PipelineNames, check_text, json_type, parse_json
 from handlers.types.request import Request
-from handlers.types.text_checks import check_text, json_type, parse_json
 
 FORM = '{"image": …, "question": …, "word_boxes": [["word", [left, top, right, bottom]], …]}'
 WORD_BOXES = '[["word", [left, top, right, bottom]], …]'

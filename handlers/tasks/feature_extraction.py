@@ -18,9 +18,8 @@ from handlers.errors import RequestError
 from handlers.tasks.bases.text import TextTask, TruncationParameters
 from handlers.types.embeddings import as_list
 from handlers.types.model_info import ModelOutputs, TaskDescription, Wire
-from handlers.types.parameters import ANY, PipelineNames
+from handlers.types.parameters import ANY, PipelineNames, check_text
 from handlers.types.request import Request
-from handlers.types.text_checks import check_text
 
 OUTPUT = "last_hidden_state"
 

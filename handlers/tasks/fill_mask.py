@@ -33,9 +33,8 @@ from handlers.errors import (
 from handlers.tasks.bases.labels import softmax
 from handlers.tasks.bases.text import TextTask
 from handlers.types.model_info import ModelOutputs, TaskDescription, Wire
-from handlers.types.parameters import ANY, Parameters, PipelineNames
+from handlers.types.parameters import ANY, Parameters, PipelineNames, check_text
 from handlers.types.request import Request
-from handlers.types.text_checks import check_text
 
 MASK = "[MASK]"  # What clients may write, whatever the tokenizer's own mask token is.
 # The scores of a mask are as many numbers as the vocabulary has tokens.

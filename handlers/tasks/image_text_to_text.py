@@ -26,7 +26,7 @@ from tokenizers import Encoding
 from transformers import ProcessorMixin
 from typing_extensions import TypedDict
 
-from handlers.batching.batches import pad, without_padding
+from handlers.batching.padding import pad, without_padding
 from handlers.batching.rows import Outputs
 from handlers.batching.tokenization import Window
 from handlers.checkpoints.checkpoint import Checkpoint
@@ -59,8 +59,8 @@ from handlers.types.model_info import (
     TaskDescription,
     Wire,
 )
+from handlers.types.parameters import check_text
 from handlers.types.request import Request, TokenIds
-from handlers.types.text_checks import check_text
 
 NEW_TOKENS = 256
 FORM = '{"image": …, "text": …}'

@@ -17,7 +17,7 @@ from tokenizers import Encoding
 from transformers import GenerationConfig, PreTrainedConfig
 from typing_extensions import TypedDict
 
-from handlers.batching.batches import Padding, run_in_groups, shape_of
+from handlers.batching.padding import Padding, run_in_groups, shape_of
 from handlers.batching.rows import Outputs, RowOutcome
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection

@@ -39,8 +39,8 @@ from handlers.tasks.sentence_ranking import (
 )
 from handlers.types.embeddings import as_list
 from handlers.types.model_info import TEXT_COLUMN, ModelOutputs, Rows, TaskDescription, Wire
+from handlers.types.parameters import check_object, check_text, json_type
 from handlers.types.request import Request
-from handlers.types.text_checks import check_object, check_text, json_type
 
 Kind = Literal["query", "document"]
 FORMS = 'a text, or {"query": …, "texts": […]}'

@@ -23,8 +23,7 @@ from PIL import Image
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from handlers.batching.batches import run_by_shape
-from handlers.batching.chunks import memory_errors
+from handlers.batching.padding import memory_errors, run_by_shape
 from handlers.batching.rows import Outputs, RowOutcome
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection

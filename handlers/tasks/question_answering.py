@@ -27,9 +27,8 @@ from handlers.errors import BadRequest, RequestError, TextTooLong, attempt
 from handlers.tasks.bases.labels import softmax
 from handlers.tasks.bases.text import TextTask
 from handlers.types.model_info import LegacyResponse, ModelOutputs, TaskDescription, Wire
-from handlers.types.parameters import ANY, Parameters, PipelineNames
+from handlers.types.parameters import ANY, Parameters, PipelineNames, check_text, json_type
 from handlers.types.request import Request
-from handlers.types.text_checks import check_text, json_type
 
 DEFAULT_WINDOW = 384
 MAX_ANSWERS = 1000

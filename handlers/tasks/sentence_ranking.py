@@ -32,9 +32,15 @@ from handlers.tasks.base import BaseTask, Label
 from handlers.tasks.bases.labels import sigmoid, softmax
 from handlers.tasks.bases.text_pairs import PairTask
 from handlers.types.model_info import ModelOutputs, TaskDescription, Wire
-from handlers.types.parameters import ANY, Parameters, PipelineNames
+from handlers.types.parameters import (
+    ANY,
+    Parameters,
+    PipelineNames,
+    check_list,
+    check_object,
+    check_text,
+)
 from handlers.types.request import Request
-from handlers.types.text_checks import check_list, check_object, check_text
 
 FORMS = '{"query": …, "texts": […]} or {"text": …, "text_pair": …}'
 LISTS = ("texts", "documents")

@@ -22,9 +22,8 @@ from handlers.config.handler_section import HandlerSection
 from handlers.errors import RequestError
 from handlers.tasks.bases.embedding import EmbeddedText, EmbeddingTask, PromptParameters
 from handlers.types.model_info import Exports, ModelOutputs, TaskDescription, Wire
-from handlers.types.parameters import ANY, Parameters, PipelineNames
+from handlers.types.parameters import ANY, Parameters, PipelineNames, check_list, check_object
 from handlers.types.request import Request
-from handlers.types.text_checks import check_list, check_object
 
 SOURCE, OTHERS = KEYS = ("source_sentence", "sentences")
 FORM = f'{{"{SOURCE}": …, "{OTHERS}": […]}}'

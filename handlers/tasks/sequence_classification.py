@@ -31,9 +31,16 @@ from handlers.types.model_info import (
     TaskDescription,
     Wire,
 )
-from handlers.types.parameters import ANY, TRUNCATED, Parameters, PipelineNames, in_lower_case
+from handlers.types.parameters import (
+    ANY,
+    TRUNCATED,
+    Parameters,
+    PipelineNames,
+    check_text,
+    in_lower_case,
+    json_type,
+)
 from handlers.types.request import Request
-from handlers.types.text_checks import check_text, json_type
 
 
 class ClassificationParameters(Parameters):

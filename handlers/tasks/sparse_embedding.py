@@ -24,9 +24,8 @@ from handlers.config.handler_section import HandlerSection
 from handlers.errors import RequestError
 from handlers.tasks.bases.text import TextTask, TruncationParameters
 from handlers.types.model_info import ModelOutputs, TaskDescription, Wire
-from handlers.types.parameters import ANY, PipelineNames
+from handlers.types.parameters import ANY, PipelineNames, check_text
 from handlers.types.request import Request
-from handlers.types.text_checks import check_text
 
 OUTPUT = SpladePooling.writes
 

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from transformers import TapasTokenizer
 from typing_extensions import TypedDict
 
-from handlers.batching.batches import Padding
+from handlers.batching.padding import Padding
 from handlers.batching.rows import Outputs, Row, RowOutcome
 from handlers.batching.tokenization import features
 from handlers.checkpoints.checkpoint import Checkpoint
@@ -41,9 +41,17 @@ from handlers.process.packages import require_package
 from handlers.tasks.bases.text import RowT, TextTask
 from handlers.telemetry.metrics import Meter
 from handlers.types.model_info import Exports, ModelOutputs, Rows, TaskDescription, Wire
-from handlers.types.parameters import ANY, Parameters, PipelineNames
+from handlers.types.parameters import (
+    ANY,
+    Parameters,
+    PipelineNames,
+    check_list,
+    check_object,
+    check_text,
+    json_type,
+    parse_json,
+)
 from handlers.types.request import Request
-from handlers.types.text_checks import check_list, check_object, check_text, json_type, parse_json
 
 FORM = '{"table": {column: [cells]}, "query": …}'
 QUESTIONS = ("query", "question")

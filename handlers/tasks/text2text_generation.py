@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, NotRequired
 from pydantic import ValidationError
 from typing_extensions import TypedDict
 
-from handlers.batching.batches import Padding
+from handlers.batching.padding import Padding
 from handlers.batching.rows import Outputs
 from handlers.batching.tokenization import Window
 from handlers.checkpoints.checkpoint import Checkpoint
@@ -29,9 +29,8 @@ from handlers.generation.parameters import (
 from handlers.generation.stopping import GenerationState
 from handlers.tasks.text_generation import Details, GenerationTask, details
 from handlers.types.model_info import Generation, ModelOutputs, Rows, TaskDescription, Wire
-from handlers.types.parameters import ANY, PipelineNames
+from handlers.types.parameters import ANY, PipelineNames, check_text
 from handlers.types.request import Request, TextStream
-from handlers.types.text_checks import check_text
 
 Truncation = bool | Literal["longest_first", "only_first", "do_not_truncate"]
 # The defaults of the pipelines, where neither request nor checkpoint says otherwise.

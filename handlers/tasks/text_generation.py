@@ -25,7 +25,7 @@ from tokenizers import Encoding
 from transformers import GenerationConfig
 from typing_extensions import TypedDict
 
-from handlers.batching.batches import Padding, pad, run_padded
+from handlers.batching.padding import Padding, pad, run_padded
 from handlers.batching.rows import Outputs, RowOutcome, require_outputs
 from handlers.batching.tokenization import Text, Window, check_length, has_offsets
 from handlers.checkpoints.checkpoint import Checkpoint
@@ -35,7 +35,7 @@ from handlers.generation.backends.base import ContinuousModel
 from handlers.generation.batch_scheduler import BatchScheduler
 from handlers.generation.chat import Message, MessageCall, chat_template, check_messages, prompt_of
 from handlers.generation.checkpoint_defaults import with_checked_defaults
-from handlers.generation.decoding import AS_GENERATED
+from handlers.generation.detokenization import AS_GENERATED
 from handlers.generation.generator import (
     DECODER_ONLY,
     Generator,
@@ -61,8 +61,8 @@ from handlers.types.model_info import (
     TaskDescription,
     Wire,
 )
+from handlers.types.parameters import check_text
 from handlers.types.request import Request, TextStream, TextToken, TokenIds
-from handlers.types.text_checks import check_text
 
 NEW_TOKENS = 50
 InputT = TypeVar("InputT")

@@ -23,7 +23,7 @@ from PIL import Image
 from pydantic import Field, PositiveInt
 from typing_extensions import TypedDict
 
-from handlers.batching.batches import Batch
+from handlers.batching.padding import Batch
 from handlers.batching.rows import BaseRow, Outputs, RowOutcome
 from handlers.checkpoints.diffusion import DiffusionCheckpoint
 from handlers.checkpoints.graph_inputs import GraphInputs
@@ -53,9 +53,8 @@ from handlers.types.model_info import (
     TaskDescription,
     Wire,
 )
-from handlers.types.parameters import ANY, Parameters, PipelineNames
+from handlers.types.parameters import ANY, Parameters, PipelineNames, check_text
 from handlers.types.request import Request, StepStream
-from handlers.types.text_checks import check_text
 
 # Of most pipelines: the encoder of images halves a side three times.
 SIDE_MULTIPLE = 8

@@ -22,10 +22,10 @@ import numpy.typing as npt
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from handlers.batching.batches import Batch
+from handlers.batching.padding import Batch
 from handlers.batching.rows import BaseRow, Outputs, RowOutcome
+from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.graph_inputs import GraphInputs
-from handlers.checkpoints.vits import VitsCheckpoint
 from handlers.config.handler_section import HandlerSection
 from handlers.config.messages import enumerate_names, quote
 from handlers.config.model_config import ModelConfig
@@ -35,6 +35,7 @@ from handlers.errors import (
     RequestError,
     TextTooLong,
     Unprocessable,
+    WrongCheckpoint,
     WrongConfig,
     attempt,
 )
@@ -54,9 +55,8 @@ from handlers.types.model_info import (
     TaskDescription,
     Wire,
 )
-from handlers.types.parameters import ANY, Parameters, PipelineNames
+from handlers.types.parameters import ANY, Parameters, PipelineNames, check_text
 from handlers.types.request import Request
-from handlers.types.text_checks import check_text
 
 # Those of OpenAI's API. Tokenizers of VITS read a text letter by letter, in Python.
 MAX_CHARACTERS = 4_096
@@ -64,6 +64,52 @@ MAX_CHARACTERS = 4_096
 DEFAULT_TOKENS = 2_048
 WARMUP_TOKENS = 32
 Scale = Annotated[float, Field(ge=0, le=2)]
+VITS = "vits"
+# Packages that tokenizers import when the first text needs them.
+PHONEMIZER = "pip install phonemizer, and install espeak-ng with the system's package manager"
+UROMAN = "pip install uroman"
+
+
+@dataclass(frozen=True)
+class VitsCheckpoint(Checkpoint):
+    """A checkpoint of VITS without its weights."""
+
+    def check(self, auto_class: str) -> None:
+        """Check that the model is VITS.
+
+        Raises:
+            WrongCheckpoint: it is another one, or needs custom code.
+        """
+        if self.config.model_type != VITS:
+            raise WrongCheckpoint(
+                "config.json",
+                f"has model_type {self.config.model_type}, and mode: text_to_speech serves VITS"
+                " alone",
+                "use a checkpoint of VITS, such as facebook/mms-tts-eng",
+            )
+        super().check(auto_class)
+
+    def require_packages(self) -> None:
+        """Check that the packages of the tokenizer are installed.
+
+        Raises:
+            WrongConfig: one is not.
+        """
+        tokenizer = self.any_tokenizer
+        if getattr(tokenizer, "phonemize", False):
+            require_package("phonemizer", "tokenizer_config.json: phonemize", PHONEMIZER)
+        if getattr(tokenizer, "is_uroman", False):
+            require_package("uroman", "tokenizer_config.json: is_uroman", UROMAN)
+
+    @property
+    def sampling_rate(self) -> int:
+        """The sampling rate of its waveforms, in Hz."""
+        return int(self.config.sampling_rate)
+
+    @property
+    def speakers(self) -> int:
+        """The number of its speakers."""
+        return int(self.config.num_speakers)
 
 
 @dataclass(frozen=True)

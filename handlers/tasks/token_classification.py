@@ -27,9 +27,15 @@ from handlers.errors import RequestError, attempt
 from handlers.tasks.bases.labels import softmax
 from handlers.tasks.bases.text import TextTask
 from handlers.types.model_info import LegacyResponse, ModelOutputs, TaskDescription, Wire
-from handlers.types.parameters import ANY, TRUNCATED, Parameters, PipelineNames, in_lower_case
+from handlers.types.parameters import (
+    ANY,
+    TRUNCATED,
+    Parameters,
+    PipelineNames,
+    check_text,
+    in_lower_case,
+)
 from handlers.types.request import Request
-from handlers.types.text_checks import check_text
 
 Strategy = Literal["none", "simple", "first", "average", "max"]
 Scores = npt.NDArray[np.float64]

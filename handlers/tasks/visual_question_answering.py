@@ -20,7 +20,7 @@ from pydantic import PositiveInt
 from transformers import MODEL_FOR_VISUAL_QUESTION_ANSWERING_MAPPING
 from typing_extensions import TypedDict
 
-from handlers.batching.batches import run_by_shape
+from handlers.batching.padding import run_by_shape
 from handlers.batching.rows import Outputs, RowOutcome
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection

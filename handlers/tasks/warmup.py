@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from transformers import GenerationConfig, LogitsProcessor
 
-from handlers.batching.batches import Padding, pad, without_padding
+from handlers.batching.padding import Padding, pad, without_padding
 from handlers.batching.rows import Outputs, Row, outputs_agree
 from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.checkpoints.load_trials import FILE, TrialResults
+from handlers.checkpoints.trial_results import FILE, TrialResults
 from handlers.compat.transformers import run_before_other_processors
 from handlers.config.handler_section import Compile
 from handlers.config.model_config import ModelConfig

@@ -37,9 +37,8 @@ from handlers.tasks.bases.labels import (
 )
 from handlers.tasks.bases.text_pairs import PairTask
 from handlers.types.model_info import HubResult, ModelOutputs, TaskDescription, Wire
-from handlers.types.parameters import ANY, TRUNCATED, PipelineNames
+from handlers.types.parameters import ANY, TRUNCATED, PipelineNames, check_text
 from handlers.types.request import Request
-from handlers.types.text_checks import check_text
 
 TEXT_KEYS = ("text", "sequences")
 

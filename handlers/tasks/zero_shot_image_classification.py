@@ -19,7 +19,7 @@ import torch
 from torch.nn import functional
 from typing_extensions import TypedDict
 
-from handlers.batching.batches import Batch, Padding, pad, run_by_shape, stack
+from handlers.batching.padding import Batch, Padding, pad, run_by_shape, stack
 from handlers.batching.rows import Outputs, Row, RowOutcome
 from handlers.batching.tokenization import check_length, features, tokenize
 from handlers.checkpoints.checkpoint import Checkpoint

@@ -29,9 +29,8 @@ from handlers.process.resources import FreedMemory
 from handlers.process.watchdog import Watchdog, end_worker
 from handlers.telemetry.metrics import Meter, MetricsReporter
 from handlers.telemetry.tracing import TracedMeter, Tracer
-from handlers.torchserve.envelopes import Headers
 from handlers.torchserve.request_threads import Ready, RequestThreads, Send
-from handlers.torchserve.worker import Worker, headers_of, log_failure, set_response
+from handlers.torchserve.worker import Headers, Worker, headers_of, log_failure, set_response
 
 # New requests wait until a call returns, and each call passes all requests again. A call waits as
 # long as passing takes fifty times, and a short time where a client is likely to send its next one.

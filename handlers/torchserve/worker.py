@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -18,13 +19,12 @@ from ts.metrics.metric_type_enum import MetricTypes
 
 from handlers.checkpoints.placement import pick_device
 from handlers.compat.torchserve import is_connected, send_parts
-from handlers.config.model_config import ModelConfig
-from handlers.config.serving_defaults import serving_defaults
+from handlers.config.model_config import ModelConfig, serving_defaults
 from handlers.dispatcher import Dispatcher
 from handlers.errors import DeviceFailed, RequestError, WorkerHangs
 from handlers.http.limits import server_limits
 from handlers.http.request import HttpRequest, is_grpc
-from handlers.http.response import HttpResponse, encode_json, has_failed
+from handlers.http.response import JSON, HttpResponse, encode_json, has_failed
 from handlers.process.deadline import Deadline
 from handlers.process.packages import require_package
 from handlers.process.ranks import (
@@ -39,7 +39,6 @@ from handlers.process.watchdog import Watchdog, end_worker
 from handlers.telemetry import tracing
 from handlers.telemetry.metrics import Meter, MetricsReporter
 from handlers.telemetry.tracing import TracedMeter
-from handlers.torchserve.envelopes import Envelope, Headers
 from handlers.worker_start import load_engine
 
 logger = logging.getLogger(__name__)
@@ -310,3 +309,99 @@ def _send_parts(context: Any, parts: Sequence[tuple[int, bytes, bool | None]]) -
     """
     if is_rank0():
         send_parts(context, parts)
+
+
+Headers = Mapping[str, Any]
+UNKNOWN_TYPE = ""  # a content type that only the envelope knows
+PLAIN = "text/plain"
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """The items that an envelope passed.
+
+    Attributes:
+        items: the items from the bodies; with kserve the value of `instances`, whatever it is.
+        tensors: whether the items are tensors, whose results must be texts.
+    """
+
+    items: Any
+    headers: Sequence[Headers]
+    tensors: bool
+
+    def rows(self) -> list[tuple[dict[str, Any], Headers]]:
+        """Return the fields and headers of each item, as if it had been sent alone.
+
+        Where the request of an item is unknown, the item gets the headers of the first request,
+        and is explained if all requests are for explanations.
+        """
+        if not isinstance(self.items, list) or not self.items:
+            return [({"body": {"instances": self.items}}, _for_item(self.headers[0]))]
+        if len(self.items) == len(self.headers):
+            owners = self.headers
+        else:
+            explain = str(all(each.get("explain") == "True" for each in self.headers))
+            owners = [{**self.headers[0], "explain": explain}] * len(self.items)
+        contents = (_content(item, tensors=self.tensors) for item in self.items)
+        return [
+            (
+                {"body": content} if content is not None else {},
+                _for_received(owner) if isinstance(content, bytearray) else _for_item(owner),
+            )
+            for content, owner in zip(contents, owners, strict=True)
+        ]
+
+    def heads(self, responses: Sequence[HttpResponse]) -> list[HttpResponse]:
+        """Return for each request a response with its status, type and headers."""
+        if len(responses) == len(self.headers):
+            return [replace(each, content_type=self._type(each)) for each in responses]
+        failed = all(response.status >= 400 for response in responses)
+        return [HttpResponse(b"", responses[0].status if failed else 200)] * len(self.headers)
+
+    def results(self, responses: Sequence[HttpResponse]) -> list[Any]:
+        """Return what the envelope wraps: values of JSON, or texts, but never bytes."""
+        return [self._result(response) for response in responses]
+
+    def _result(self, response: HttpResponse) -> Any:
+        text = response.body.decode()
+        return json.loads(text) if response.content_type == JSON and not self.tensors else text
+
+    def _type(self, response: HttpResponse) -> str:
+        """Return a content type; a text may stay one, or become an item of a list."""
+        if self.tensors:
+            return JSON
+        return UNKNOWN_TYPE if response.content_type.startswith(PLAIN) else response.content_type
+
+
+def _for_item(headers: Headers) -> dict[str, Any]:
+    """Return the headers that hold for an item; the type of JSON belongs to the whole body."""
+    own = {name: value for name, value in headers.items() if not isinstance(value, Mapping)}
+    if not HttpRequest({}, own).type.endswith("json"):
+        return own
+    return {
+        name: value for name, value in own.items() if name.lower() not in ("content-type", "accept")
+    }
+
+
+def _for_received(headers: Headers) -> dict[str, Any]:
+    """Return the headers of a body as it was received, which only the `body` envelope passes.
+
+    TorchServe receives bodies as bytearrays; texts that the `json` envelope decodes are bytes.
+    """
+    described = (headers.get(name) for name in ("data", "body"))  # the order of the envelope
+    own = {"body": next((each for each in described if isinstance(each, Mapping)), None)}
+    kind = HttpRequest({"body": b""}, {**headers, **own}).content_type
+    return {**_for_item(headers), "body": {"content-type": kind}}
+
+
+def _content(item: Any, *, tensors: bool) -> Any:
+    if tensors and isinstance(item, Mapping):
+        return item.get("data")
+    if isinstance(item, Mapping):  # the json envelope has decoded base64
+        return {name: _as_text(value) for name, value in item.items()}
+    return item
+
+
+def _as_text(value: Any) -> Any:
+    """Return the text of bytes; what is not UTF-8 becomes surrogates, which no text may have."""
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from handlers.checkpoints.checkpoint_files import files_in, missing_config
 from handlers.checkpoints.integrity import SIGNATURE, SUMS, sign, sums_of
-from handlers.checkpoints.load_trials import FILE as TRIALS
+from handlers.checkpoints.trial_results import FILE as TRIALS
 from handlers.config.handler_section import (
     ASSISTANT_FOLDER,
     CHECKPOINT,

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from handlers.checkpoints.load_trials import FILE as TRIALS
+from handlers.checkpoints.trial_results import FILE as TRIALS
 from handlers.errors import ConfigError
 from hosts.defaults import OFFLINE
 from hosts.tracebacks import last_error

@@ -11,8 +11,12 @@ import yaml
 
 from handlers import formats
 from handlers.config.handler_section import CHECKPOINT
-from handlers.config.model_config import ModelConfig, TorchServeSection
-from handlers.config.serving_defaults import ServingDefaults, serving_defaults
+from handlers.config.model_config import (
+    ModelConfig,
+    ServingDefaults,
+    TorchServeSection,
+    serving_defaults,
+)
 from handlers.errors import WrongConfig
 
 # Each worker has a copy of the weights, so larger models get one.

@@ -14,8 +14,8 @@ import torch
 from transformers import PreTrainedModel
 
 from handlers import formats
-from handlers.batching.batches import Padding, pad
 from handlers.batching.packing import TILE
+from handlers.batching.padding import Padding, pad
 from handlers.batching.rows import Row, require_outputs
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine

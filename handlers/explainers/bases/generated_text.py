@@ -52,9 +52,8 @@ from handlers.process.deadline import Deadline
 from handlers.process.ranks import seeded
 from handlers.tasks.text2text_generation import TextToTextTask
 from handlers.tasks.text_generation import GenerationTask
-from handlers.types.parameters import ExplanationParameters
+from handlers.types.parameters import ExplanationParameters, check_text
 from handlers.types.request import RequestState
-from handlers.types.text_checks import check_text
 
 Values = npt.NDArray[np.float64]
 

@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 from typing_extensions import TypedDict
 
-from handlers.batching.batches import ArrayRow, Batch, group_by_shape, stack
+from handlers.batching.padding import ArrayRow, Batch, group_by_shape, stack
 from handlers.explainers.base import (
     AnyTarget,
     Attribution,

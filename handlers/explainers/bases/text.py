@@ -14,7 +14,7 @@ import torch
 from tokenizers import Encoding
 from typing_extensions import TypedDict
 
-from handlers.batching.batches import Batch, Padding, group_by_length, pad, unpadded
+from handlers.batching.padding import Batch, Padding, group_by_length, pad, unpadded
 from handlers.batching.tokenization import Window
 from handlers.errors import BadRequest, Unprocessable
 from handlers.explainers.base import (

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from handlers.batching.batches import Batch
+from handlers.batching.padding import Batch
 from handlers.batching.rows import Outputs
 from handlers.explainers.base import Forward
 from handlers.explainers.bases.image import (

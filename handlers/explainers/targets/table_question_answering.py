@@ -17,7 +17,7 @@ from tokenizers import Encoding
 from transformers import PreTrainedTokenizerBase
 from typing_extensions import TypedDict
 
-from handlers.batching.batches import Batch
+from handlers.batching.padding import Batch
 from handlers.batching.rows import Row
 from handlers.batching.tokenization import Window, tokenize
 from handlers.config.messages import quote

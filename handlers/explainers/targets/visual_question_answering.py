@@ -12,7 +12,7 @@ from typing import Any
 import numpy.typing as npt
 import torch
 
-from handlers.batching.batches import Batch
+from handlers.batching.padding import Batch
 from handlers.explainers.bases.image import ExplainedImageModel, ImageLabelExplanationTarget
 from handlers.model import Model
 from handlers.process.deadline import Deadline

@@ -16,7 +16,7 @@ import numpy as np
 
 from handlers.batching.rows import RowOutcome
 from handlers.errors import DeadlineExceeded, Overloaded, RequestError, RequestTooLarge, attempt
-from handlers.generation.decoding import IncrementalDecoder, decoders_of
+from handlers.generation.detokenization import IncrementalDecoder, decoders_of
 from handlers.generation.generator import Generator, Prompt
 from handlers.generation.logits_processors import MIN_LOGPROB, TokenScores
 from handlers.generation.stopping import GenerationState, StopTracker

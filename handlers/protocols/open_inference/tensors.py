@@ -21,8 +21,7 @@ from handlers.config.messages import quote, shorten
 from handlers.errors import BadRequest, RequestTooLarge, Unprocessable
 from handlers.http.decoding import decode_text, is_utf8, parse_json
 from handlers.http.request import HttpRequest
-from handlers.types.parameters import MAX_KEYS, MAX_VALUES, check_size, parse_body
-from handlers.types.text_checks import json_type
+from handlers.types.parameters import MAX_KEYS, MAX_VALUES, check_size, json_type, parse_body
 
 BYTES: Literal["BYTES"] = "BYTES"
 Datatype = Literal[

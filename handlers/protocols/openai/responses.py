@@ -28,8 +28,13 @@ from pydantic import (
 from handlers.config.messages import quote
 from handlers.errors import BadRequest, RequestError, Unprocessable
 from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse, encode_json
-from handlers.http.streams import SERVER_SENT_EVENTS, HttpTextStream, event
+from handlers.http.response import (
+    SERVER_SENT_EVENTS,
+    HttpResponse,
+    HttpTextStream,
+    encode_json,
+    event,
+)
 from handlers.protocols.base import (
     Key,
     KeyTable,
@@ -51,8 +56,8 @@ from handlers.protocols.openai.types import (
     ResponseStatus,
     ResponseUsage,
 )
+from handlers.types.parameters import json_type
 from handlers.types.request import MAX_MESSAGES, GeneratedToken, Request
-from handlers.types.text_checks import json_type
 
 TEXT_PARTS = {"input_text": "text", "output_text": "text", "refusal": "refusal"}
 IMAGE_PART = "input_image"

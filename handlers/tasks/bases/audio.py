@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from handlers.batching.batches import ArrayRow
+from handlers.batching.padding import ArrayRow
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.graph_inputs import AnyLengthInputs, ArrayInputs
 from handlers.config.handler_section import HandlerSection

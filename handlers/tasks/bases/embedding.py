@@ -12,7 +12,7 @@ import numpy.typing as npt
 from pydantic import PositiveInt
 from transformers import BatchEncoding, PreTrainedConfig
 
-from handlers.batching.batches import Side
+from handlers.batching.padding import Side
 from handlers.batching.rows import Outputs, Row
 from handlers.batching.tokenization import Window, check_length, read_in_lower_case, tokenize
 from handlers.checkpoints.architecture import base_class_for
@@ -23,8 +23,8 @@ from handlers.config.handler_section import HandlerSection
 from handlers.config.messages import enumerate_names, quote
 from handlers.errors import BadRequest, RequestError, TextTooLong, attempt
 from handlers.tasks.bases.text import TextTask, TruncationParameters
+from handlers.types.parameters import check_text
 from handlers.types.request import TokenIds
-from handlers.types.text_checks import check_text
 
 InputT = TypeVar("InputT")
 Vector = npt.NDArray[np.float32]

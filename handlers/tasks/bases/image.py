@@ -17,7 +17,7 @@ from transformers import GenerationConfig, PreTrainedTokenizerBase, StoppingCrit
 from transformers.image_processing_utils import BaseImageProcessor
 from typing_extensions import TypedDict
 
-from handlers.batching.batches import ArrayRow, Batch
+from handlers.batching.padding import ArrayRow, Batch
 from handlers.batching.rows import Outputs
 from handlers.batching.tokenization import check_length, tokenize
 from handlers.checkpoints.checkpoint import Checkpoint
@@ -32,15 +32,15 @@ from handlers.errors import (
     summarize,
 )
 from handlers.generation.checkpoint_defaults import check_beams, with_checked_defaults
-from handlers.generation.decoding import AS_GENERATED
+from handlers.generation.detokenization import AS_GENERATED
 from handlers.generation.stopping import DeadlineCriterion
 from handlers.media.images import IMAGE, read_image
 from handlers.model import Model
 from handlers.process.deadline import Deadline
 from handlers.tasks.bases.media import MediaInput, MediaTask
 from handlers.types.model_info import IMAGE_COLUMN, Limits, Rows, Wire
+from handlers.types.parameters import check_object, check_text
 from handlers.types.request import Request
-from handlers.types.text_checks import check_object, check_text
 
 PIXELS = "pixel_values"
 # What the two ways are compared on, in width and height.

@@ -11,8 +11,7 @@ from pydantic import AliasChoices, Field
 
 from handlers.errors import BadRequest, RequestTooLarge
 from handlers.tasks.base import Label
-from handlers.types.parameters import Parameters
-from handlers.types.text_checks import check_text
+from handlers.types.parameters import Parameters, check_text
 
 
 def softmax(logits: npt.NDArray[Any]) -> npt.NDArray[np.float64]:

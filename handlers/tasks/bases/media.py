@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from handlers.batching.batches import ArrayRow, Batch, group_by_shape, run_by_shape, stack
+from handlers.batching.padding import ArrayRow, Batch, group_by_shape, run_by_shape, stack
 from handlers.batching.rows import RowOutcome
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.config.handler_section import HandlerSection

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from transformers import StoppingCriteria, StoppingCriteriaList
 
-from handlers.batching.batches import ArrayRow, Batch, stack
+from handlers.batching.padding import ArrayRow, Batch, stack
 from handlers.batching.rows import Outputs
 from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.probe_rows import WRITTEN

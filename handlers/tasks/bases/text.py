@@ -10,8 +10,8 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 from transformers import BatchEncoding
 
-from handlers.batching.batches import Batch, Padding, Side, pad, run_padded
 from handlers.batching.packing import TILE, WIDTHS, run_packed
+from handlers.batching.padding import Batch, Padding, Side, pad, run_padded
 from handlers.batching.rows import Row, RowOutcome
 from handlers.batching.tokenization import (
     Text,
@@ -42,9 +42,8 @@ from handlers.tasks.base import BaseTask
 from handlers.tasks.warmup import BatchingTrial
 from handlers.telemetry.metrics import Meter
 from handlers.types.model_info import Limits
-from handlers.types.parameters import Parameters, in_lower_case
+from handlers.types.parameters import Parameters, check_text, in_lower_case, json_type
 from handlers.types.request import Request, TokenIds, TokenizedText
-from handlers.types.text_checks import check_text, json_type
 
 InputT = TypeVar("InputT")
 RowT = TypeVar("RowT", bound=Row)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from handlers import tasks
-from handlers.batching.batches import Padding, run_padded
+from handlers.batching.padding import Padding, run_padded
 from handlers.batching.rows import Row
 from handlers.errors import OutOfMemory
 from handlers.telemetry.metrics import Meter

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.batching.batches import Padding, Side, group_by_length, pad, run_padded
+from handlers.batching.padding import Padding, Side, group_by_length, pad, run_padded
 from handlers.batching.rows import Row, require_outputs
 from handlers.errors import DeadlineExceeded
 from handlers.telemetry.metrics import Meter

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from handlers.batching.batches import ArrayRow, Batch, run_by_shape
+from handlers.batching.padding import ArrayRow, Batch, run_by_shape
 from handlers.batching.rows import require_outputs
 from handlers.errors import BadRequest, OutOfMemory
 from handlers.telemetry.metrics import Meter

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from handlers.batching.batches import Padding, pad
 from handlers.batching.packing import pack
+from handlers.batching.padding import Padding, pad
 from handlers.batching.rows import Row, TrialRows
 from handlers.checkpoints.pooling import ModelWithPooling, PoolingHead, TextSlots
 from handlers.formats.packable import as_packable

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForTokenClassification, PreTrainedModel
 
-from handlers.batching.batches import Padding
+from handlers.batching.padding import Padding
 from handlers.config.handler_section import HandlerSection
 from handlers.formats import packable as packing
 from handlers.formats.packable import MASKS, Packable, mask_by_layer_type

@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers import GenerationConfig
 
-from handlers.batching.batches import Padding
+from handlers.batching.padding import Padding
 from handlers.batching.rows import RowOutcome, require_outputs
 from handlers.errors import DeadlineExceeded, InternalError
 from handlers.generation.generator import Generator, Prompt

@@ -17,7 +17,7 @@ from transformers import AutoTokenizer
 from handlers import formats
 from handlers.config.model_config import ModelConfig
 from handlers.engine import Engine
-from handlers.generation.decoding import WITH_SPECIAL_TOKENS, IncrementalDecoder
+from handlers.generation.detokenization import WITH_SPECIAL_TOKENS, IncrementalDecoder
 from handlers.generation.stopping import StopTracker
 from handlers.http.request import HttpRequest
 from handlers.telemetry.metrics import Meter

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from handlers.generation.decoding import DecoderState, IncrementalDecoder
+from handlers.generation.detokenization import DecoderState, IncrementalDecoder
 from handlers.generation.stopping import (
     BeamCriterion,
     DeadlineCriterion,
@@ -17,7 +17,7 @@ from handlers.generation.stopping import (
 )
 from handlers.process.deadline import NO_DEADLINE, Deadline
 from handlers.types.request import GeneratedToken
-from tests.handlers.generation.test_decoding import encode, tokenizer
+from tests.handlers.generation.test_detokenization import encode, tokenizer
 from tests.serving import stream_into
 
 __all__ = ["tokenizer"]  # a fixture

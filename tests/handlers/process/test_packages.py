@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[3]
 EXPORT = """
 import logging
 from handlers.process.packages import require_package
-from handlers.telemetry.log_levels import silence_exporters
+from handlers.process.packages import silence_exporters
 
 with silence_exporters():
     require_package("optimum.intel.openvino", "save_mode: openvino", "pip install")

@@ -18,8 +18,7 @@ from ts.service import Service
 from handlers import tasks
 from handlers.config.handler_section import modes
 from handlers.http.request import HttpRequest
-from handlers.torchserve.envelopes import Envelope
-from handlers.torchserve.worker import passed_by_envelope
+from handlers.torchserve.worker import Envelope, passed_by_envelope
 from handlers.transformers_handler import TransformersHandler
 from tests.handlers.test_transformers_handler import context
 from tests.modes import cases, each_mode

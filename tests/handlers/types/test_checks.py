@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from handlers.errors import RequestTooLarge
-from handlers.types.text_checks import check_list, check_text, parse_json
+from handlers.types.parameters import check_list, check_text, parse_json
 
 
 def test_texts_may_be_as_many_and_as_long_as_the_limits() -> None:

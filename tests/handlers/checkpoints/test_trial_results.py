@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from handlers.checkpoints import load_trials
+from handlers.checkpoints import trial_results
 from handlers.checkpoints.integrity import SUMS, sums_of, verify
-from handlers.checkpoints.load_trials import FILE, TrialKey
+from handlers.checkpoints.trial_results import FILE, TrialKey
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.engine import Engine
 from handlers.formats import packable, pretrained
@@ -147,7 +147,7 @@ def test_the_key_has_the_processor_threads_and_variables(
     keys.append(key())
     info = tmp_path / "cpuinfo"
     info.write_text("processor : 0\nmodel name : another\ncpu MHz : 1\n\nprocessor : 1\n")
-    monkeypatch.setattr(load_trials, "CPU_INFO", info)
+    monkeypatch.setattr(trial_results, "CPU_INFO", info)
     keys.append(key())
     assert [one == other for one, other in pairwise(keys)] == [False] * 3
     info.write_text("processor : 2\nmodel name : another\ncpu MHz : 2\n")
