@@ -30,11 +30,13 @@ from handlers.telemetry.metrics import Meter
 from handlers.types.parameters import split_parameters
 from handlers.types.request import Request, RequestState
 
-# The deadline is checked before each of these; an ordinary batch has less and stays together.
+# A batch is split at these sizes, and the deadline is checked before each part. Ordinary batches
+# are smaller and are not split.
 CHUNK_CHARACTERS = 1_000_000
 CHUNK_TEXTS = 64
 CHUNK_FORWARDS = 8
-# The share of the time limit that results may take after it; the worker counts as hanging later.
+# Results may be written after the deadline for this share of the time limit. The watchdog ends the
+# worker only later.
 FINISHING_SHARE = 0.05
 # A number has four bytes as float32, and hardly ever fewer in JSON.
 NUMBER_BYTES = 4
@@ -117,9 +119,9 @@ class Steps(ABC):
 
     Args:
         deadline: the time limit; requests that it leaves no time for have an error.
-        limit_name: the keys of the YAML that set the time limit, for errors.
-        max_result_bytes: the limit of the results of one HTTP request; those that are certain to
-            have more are not computed.
+        limit_keys: the keys of the YAML that set the time limit, for errors.
+        max_result_bytes: the limit of the results of one HTTP request; a request whose results must
+            exceed it is refused before the model runs.
     """
 
     def __init__(
@@ -128,21 +130,22 @@ class Steps(ABC):
         model: Model,
         meter: Meter,
         deadline: Deadline,
-        limit_name: str = "predict_timeout",
+        limit_keys: str = "predict_timeout",
         max_result_bytes: float = math.inf,
     ) -> None:
         self._task, self._model, self._meter = task, model, meter
-        self._deadline, self._limit_name = deadline, limit_name
-        # Reading texts that are too large to be computed leaves time to compute the others.
+        self._deadline, self._limit_keys = deadline, limit_keys
+        # Parsing and encoding get half of the time at most, so that some is left for the forwards.
         self._reading_deadline = deadline.share(2)
         # How long after the deadline results are still written.
         self._allowed_overrun = 0.0
-        # For each HTTP request: the rows that are certain before they are encoded, those that are
-        # encoded, and the numbers in its results. `exceeded` are those with too many.
-        self._certain, self._rows = Counter[int](), Counter[int]()
-        self._numbers, self._max_bytes = Counter[int](), max_result_bytes
+        # By HTTP request: the least rows that it can have, known before it is encoded, the rows
+        # that are encoded, and the numbers in its results.
+        self._least_rows, self._rows = Counter[int](), Counter[int]()
+        self._result_numbers, self._max_bytes = Counter[int](), max_result_bytes
+        # The HTTP requests with too many rows or numbers.
         self.exceeded = set[int]()
-        # The maximum costs of what is read, and of what runs, between two looks at the deadline.
+        # The maximum costs of what is parsed, and of what runs, between two checks of the deadline.
         self.reading_budget = CHUNK_CHARACTERS
         self.budget = CHUNK_FORWARDS * task.forward_budget(model)
 
@@ -152,27 +155,27 @@ class Steps(ABC):
         return max(CHUNK_CHARACTERS // CHUNK_TEXTS, text_size(state.request.inputs))
 
     def parse(self, state: RequestState) -> None:
-        """Check the request, if its HTTP request has not too many rows already.
+        """Check the request, unless its HTTP request already has too many rows.
 
         Raises:
             RequestError: it cannot be understood, is too large, or no time is left.
         """
-        number = state.http_request_id
-        if number in self.exceeded:
-            raise self._too_large(number)
+        http_id = state.http_request_id
+        if http_id in self.exceeded:
+            raise self._too_large(http_id)
         if self._reading_deadline.passed_together():
             raise self._out_of_time("text was read")
         self._parse(state)
-        self._certain[number] += self._task.least_rows(state.input)
-        if self._certain[number] > self._task.settings.request_rows:
-            self.exceeded.add(number)
-            raise self._too_large(number)
+        self._least_rows[http_id] += self._task.least_rows(state.input)
+        if self._least_rows[http_id] > self._task.settings.request_rows:
+            self.exceeded.add(http_id)
+            raise self._too_large(http_id)
 
     @abstractmethod
     def _parse(self, state: RequestState) -> None:
         """Have the task check the request."""
 
-    def check_rows(self, batch: Batch) -> None:
+    def refuse_exceeded(self, batch: Batch) -> None:
         """Set the error of all requests of the HTTP requests with too many rows or results."""
         for state in batch.states:
             if state.error is None and state.http_request_id in self.exceeded:
@@ -194,7 +197,7 @@ class Steps(ABC):
             if isinstance(rows, RequestError):
                 errors.append(rows)
             else:
-                errors.append(self._take_rows(state, rows))
+                errors.append(self._store_rows(state, rows))
         return errors
 
     def run(self, states: Sequence[RequestState]) -> list[RequestError | None]:
@@ -206,7 +209,7 @@ class Steps(ABC):
         outcomes = iter(self._task.run(self._model, rows, self._meter, self._deadline))
         errors: list[RequestError | None] = []
         for state in states:
-            errors.append(self._take_outputs(state, outcomes))
+            errors.append(self._store_outputs(state, outcomes))
             # In a packed row, numbers that are not finite reach the other texts of the row.
             if (
                 isinstance(errors[-1], NotFinite)
@@ -214,15 +217,15 @@ class Steps(ABC):
                 and self._model.capabilities.supports_packing
             ):
                 again = self._task.run(self._model, state.rows, self._meter, self._deadline)
-                errors[-1] = self._take_outputs(state, iter(again))
-        # Masks of a large image take seconds. What was computed while the deadline passed has a
-        # little more time.
+                errors[-1] = self._store_outputs(state, iter(again))
+        # If the deadline passed during the forward, decoding may end later by the same time: masks
+        # of a large image take seconds.
         overrun = self._deadline.overrun
         late = overrun if 0 < overrun < math.inf else 0.0
         self._allowed_overrun = late + FINISHING_SHARE * self._deadline.seconds
         return errors
 
-    def _take_rows(self, state: RequestState, rows: Sequence[Any]) -> RequestError | None:
+    def _store_rows(self, state: RequestState, rows: Sequence[Any]) -> RequestError | None:
         sequences = 0
         for row in rows:
             # In a packed row a text without tokens would have the outputs of a neighbour.
@@ -232,15 +235,15 @@ class Steps(ABC):
                 )
             sequences += row.sequences
         state.rows = rows
-        number = state.http_request_id
-        self._rows[number] += sequences
-        self._numbers[number] += self._task.result_numbers(state.input, rows)
-        too_many = self._numbers[number] * NUMBER_BYTES > self._max_bytes
-        if too_many or self._rows[number] > self._task.settings.request_rows:
-            self.exceeded.add(number)
+        http_id = state.http_request_id
+        self._rows[http_id] += sequences
+        self._result_numbers[http_id] += self._task.result_numbers(state.input, rows)
+        too_many = self._result_numbers[http_id] * NUMBER_BYTES > self._max_bytes
+        if too_many or self._rows[http_id] > self._task.settings.request_rows:
+            self.exceeded.add(http_id)
         return None
 
-    def _take_outputs(
+    def _store_outputs(
         self, state: RequestState, outcomes: Iterator[RowOutcome]
     ) -> RequestError | None:
         found: list[Outputs] = []
@@ -264,18 +267,19 @@ class Steps(ABC):
         if self._task.description.generation.texts:
             fewer += ", or a smaller max_new_tokens"
         return DeadlineExceeded(
-            f"The time limit of the batch, {self._deadline.seconds:g} s ({self._limit_name}),"
+            f"The time limit of the batch, {self._deadline.seconds:g} s ({self._limit_keys}),"
             f" passed before this request's {what}; send it again, or send {fewer}."
         )
 
-    def _too_large(self, number: int) -> RequestTooLarge:
-        if self._numbers[number] * NUMBER_BYTES > self._max_bytes:
+    def _too_large(self, http_id: int) -> RequestTooLarge:
+        numbers = self._result_numbers[http_id]
+        if numbers * NUMBER_BYTES > self._max_bytes:
             return RequestTooLarge(
-                f"The results of this request have at least {self._numbers[number]:,} numbers, too"
+                f"The results of this request have at least {numbers:,} numbers, too"
                 f" many for the server's max_response_size of {self._max_bytes:,}; send"
                 f" {self._task.description.rows.smaller_results}."
             )
-        rows = max(self._certain[number], self._rows[number])
+        rows = max(self._least_rows[http_id], self._rows[http_id])
         return RequestTooLarge(
             f"The texts of this request make at least {rows:,} rows, counting each"
             " window of a long text and each sequence of a prompt, and this model takes"
@@ -290,7 +294,7 @@ class PredictionSteps(Steps):
         state.input = self._task.parse(state.request)
 
     def decode(self, state: RequestState) -> None:
-        """Make the result of the outputs, which may be gigabytes and are dropped.
+        """Turn the outputs into the result, and drop the outputs, which may be gigabytes.
 
         Raises:
             DeadlineExceeded: no time is left.
@@ -320,10 +324,12 @@ class ExplanationSteps(Steps):
     def _parse(self, state: RequestState) -> None:
         if self._target is None:
             raise NotExplained
-        explanation, own = split_parameters(self._target.parameters, state.request.parameters)
-        own = {**self._target.default_parameters, **self._task.defaults, **own}
+        explanation, prediction = split_parameters(
+            self._target.parameters, state.request.parameters
+        )
+        prediction = {**self._target.default_parameters, **self._task.defaults, **prediction}
         state.settings = self._target.parameters.of_request({}, explanation)
-        request = replace(state.request, parameters=own)
+        request = replace(state.request, parameters=prediction)
         state.input = self._target.parse(request, state.settings)
 
 

@@ -14,13 +14,14 @@ from handlers.errors import RequestError, RequestTooLarge, attempt
 from handlers.explainers.page import HTML, prefers_page, render, target_view
 from handlers.http.limits import BodyLimits, server_limits
 from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse, streaming_started
+from handlers.http.response import HttpResponse
+from handlers.http.streams import streaming_started
 from handlers.process.deadline import NO_DEADLINE, Deadline
 from handlers.protocols.base import BaseProtocol, ParsedRequest, result_or_error_body
 from handlers.telemetry.metrics import Meter
 from handlers.types.request import Operation, Request
 
-# Sentences quote little of a request. Sentences of libraries and of checkpoints are cut.
+# Error messages of the kit are short. Messages of libraries and of checkpoints are cut here.
 MAX_SENTENCE = 1_000
 Run = Callable[[Sequence[Request], Meter, Deadline, Sequence[int]], Sequence[Any]]
 
@@ -31,12 +32,12 @@ class _Group(NamedTuple):
     Attributes:
         parsed: the number of each HTTP request, its protocol, and what the protocol parsed.
         requests: the requests of all of them.
-        numbers: the number of the HTTP request of each request.
+        http_request_ids: the number of the HTTP request of each request.
     """
 
     parsed: list[tuple[int, BaseProtocol, ParsedRequest]]
     requests: list[Request]
-    numbers: list[int]
+    http_request_ids: list[int]
 
 
 class Dispatcher:
@@ -82,8 +83,9 @@ class Dispatcher:
         """Return a response to each request; all kinds of them may share a batch.
 
         Args:
-            http_requests: the requests; those that are not made by :meth:`http_request` are copied.
-            send_ready: takes the responses by number that are ready before explanations begin.
+            http_requests: the requests; one that :meth:`http_request` has not made is copied, with
+                the limits of this model.
+            send_ready: is called before explanations begin, with the responses that are ready.
         """
         responses: dict[int, HttpResponse] = {}
         groups: dict[Operation, _Group] = {}
@@ -96,7 +98,7 @@ class Dispatcher:
                     group = groups.setdefault(parsed.operation, _Group([], [], []))
                     group.parsed.append((number, protocol, parsed))
                     group.requests.extend(parsed.requests)
-                    group.numbers.extend([number] * len(parsed.requests))
+                    group.http_request_ids.extend([number] * len(parsed.requests))
         engine = self._engine
         runs: dict[Operation, Run] = {
             Operation.PREDICT: engine.predict,
@@ -108,12 +110,16 @@ class Dispatcher:
             if operation is Operation.EXPLAIN and responses:
                 send_ready(responses)
             run = runs[operation]
-            found = run(group.requests, meter, deadline, group.numbers) if group.requests else ()
-            outcomes = iter(found)
+            all_outcomes = (
+                run(group.requests, meter, deadline, group.http_request_ids)
+                if group.requests
+                else ()
+            )
+            outcomes = iter(all_outcomes)
             with meter.stage("write"):
                 for number, protocol, parsed in group.parsed:
-                    own = list(islice(outcomes, len(parsed.requests)))
-                    responses[number] = self._write(protocol, parsed, own)
+                    of_request = list(islice(outcomes, len(parsed.requests)))
+                    responses[number] = self._write(protocol, parsed, of_request)
         errors = 0
         for response in responses.values():
             errors += response.status >= 400
@@ -133,8 +139,8 @@ class Dispatcher:
     def _recognise(self, http_request: HttpRequest) -> BaseProtocol:
         """Return the first protocol that recognises a request.
 
-        A path of a route is offered to the protocols with the path alone, and a body that
-        TorchServe has read as an object to those with one of its keys.
+        If the path is a known route, the protocols with that path are asked first. If TorchServe
+        has read the body as a JSON object, a protocol with body keys is asked only if one is in it.
         """
         for protocol in self._by_path.get(http_request.path, ()):
             if protocol.recognises(http_request):
@@ -158,8 +164,8 @@ class Dispatcher:
         response = attempt(self._response, protocol, parsed, outcomes)
         if isinstance(response, RequestError):
             response = _error_response(protocol, parsed.http_request, response)
-        more = parsed.http_request.response_headers
-        return replace(response, headers={**response.headers, **more}) if more else response
+        extra = parsed.http_request.response_headers
+        return replace(response, headers={**response.headers, **extra}) if extra else response
 
     def _response(
         self, protocol: BaseProtocol, parsed: ParsedRequest, outcomes: Sequence[Any]

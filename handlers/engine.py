@@ -183,14 +183,14 @@ class Engine:
                 rows are limited together; by default each is limited by itself.
         """
         meter = meter or Meter()
-        # A model that runs requests side by side sees to it itself.
-        alone = nullcontext() if self.model.capabilities.runs_concurrently else self._one_thread
+        # A model that runs requests concurrently has its own lock; others run in one thread.
+        exclusive = nullcontext() if self.model.capabilities.runs_concurrently else self._one_thread
         steps = PredictionSteps(
             self.task, self.model, meter, deadline, max_result_bytes=self.max_result_bytes
         )
         batch = Batch.of(requests, http_request_ids, meter)
-        with alone:
-            _read(batch, steps)
+        with exclusive:
+            _parse_and_encode(batch, steps)
             for chunk in batch.by_cost(RequestState.cost, steps.budget):
                 chunk.together("forward", steps.run)
                 chunk.each("decode", steps.decode)
@@ -210,7 +210,7 @@ class Engine:
         outputs to explain are computed.
         """
         meter, seconds = meter or Meter(), self.limits.explain
-        alone = nullcontext() if self.model.capabilities.runs_concurrently else self._one_thread
+        exclusive = nullcontext() if self.model.capabilities.runs_concurrently else self._one_thread
         steps = ExplanationSteps(
             self.task,
             self.model,
@@ -220,8 +220,8 @@ class Engine:
             target=self._explanation_target,
         )
         batch = Batch.of(requests, http_request_ids, meter)
-        with alone:
-            _read(batch, steps)
+        with exclusive:
+            _parse_and_encode(batch, steps)
             for chunk in batch.by_cost(RequestState.cost, steps.budget):
                 chunk.together("forward", steps.run)
             with meter.stage("explain"):
@@ -347,7 +347,7 @@ class Engine:
     def _explain_by_adapter(
         self, model: Model, states: Sequence[RequestState], deadline: Deadline
     ) -> list[Outcome]:
-        """Explain requests with the same adapter together, as each repeats its own rows."""
+        """Explain requests with the same adapter together."""
         if self._explanation_target is None:
             raise NotExplained
         outcomes: dict[RequestState, Outcome] = {}
@@ -366,11 +366,11 @@ class Engine:
         return groups
 
 
-def _read(batch: Batch, steps: Steps) -> None:
+def _parse_and_encode(batch: Batch, steps: Steps) -> None:
     """Parse and encode requests, cheap ones first."""
     for part in batch.by_cost(steps.reading_cost, steps.reading_budget):
         part.each("parse", steps.parse)
         for chunk in part.by_cost(steps.encoding_cost, steps.reading_budget):
             chunk.together("encode", steps.encode)
     if steps.exceeded:
-        steps.check_rows(batch)
+        steps.refuse_exceeded(batch)

@@ -28,7 +28,7 @@ from handlers.export.fidelity import (
     PlacedRow,
     chunks,
     compare_texts,
-    evaluate,
+    compare_with_float32,
 )
 from handlers.export.fidelity_report import FidelityReport
 from handlers.export.manifest import ExportManifest
@@ -111,18 +111,18 @@ def export_checkpoint(
         spec = replace(spec, calibration=batches)
     measure = _Measurement(task, load_reference, export_format.load, rows)
 
-    def attempt(spec: ModelSpec) -> FidelityReport:
+    def export_and_measure(spec: ModelSpec) -> FidelityReport:
         _export(export_format, task, spec, target)
         exported = replace(spec, directory=target)
         return measure(exported, spec, _dtype_of(export_format, exported))
 
-    first = report = attempt(spec)
+    first = report = export_and_measure(spec)
     for _ in range(RETRIES):
         if _is_sufficient(report, config) or not (quantized or _may_use_float32(report, config)):
             break
         logger.warning("It is exported again more precisely: in %s it %s", report.dtype, report)
         spec = _more_precise(spec)
-        report = attempt(spec)
+        report = export_and_measure(spec)
     rejected = first if first.dtype != report.dtype else None
     return _accept(replace(report, rejected=rejected), task, target)
 
@@ -180,7 +180,7 @@ class _Measurement:
 
     def __call__(self, spec: ModelSpec, checkpoint: ModelSpec, dtype: str) -> FidelityReport:
         reference = self.load_reference(_reference(checkpoint))
-        report = evaluate(self.task, reference, self.load(_static(spec)), self.rows)
+        report = compare_with_float32(self.task, reference, self.load(_static(spec)), self.rows)
         if spec.config.continuousBatching:
             texts = compare_texts(self.task, reference, self.load(spec), self.rows)
             report = replace(report, generated=texts)

@@ -51,7 +51,7 @@ class PlacedRow(NamedTuple):
     row: BaseRow
 
 
-def evaluate(
+def compare_with_float32(
     task: BaseTask[Any, Any], reference: Model, model: Model, rows: Sequence[PlacedRow]
 ) -> FidelityReport:
     """Compare a model with the checkpoint in float32.

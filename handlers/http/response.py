@@ -1,18 +1,15 @@
-"""The HTTP response to a row of a TorchServe batch, whole or in parts."""
+"""The HTTP response to a row of a TorchServe batch."""
 
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_json
 
 from handlers.config.messages import shorten
-from handlers.http.request import HttpRequest
-from handlers.types.request import GeneratedToken, Request, StepStream, TextStream
 
 JSON = "application/json"
 MAX_HEADER = 300
@@ -67,107 +64,3 @@ def _encode_slowly(value: Any) -> bytes:
 def _header_value(text: str) -> str:
     plain = shorten(text.replace("…", "..."), MAX_HEADER)
     return "".join(letter if " " <= letter <= "~" else "?" for letter in plain)
-
-
-@dataclass(frozen=True)
-class Stream:
-    """A format of responses in parts.
-
-    Attributes:
-        content_type: the content type of the response.
-        encode: returns the bytes of a part.
-    """
-
-    content_type: str
-    encode: Callable[[Any], bytes]
-
-    def response(self, parts: bytes) -> HttpResponse:
-        """Return a response with encoded parts."""
-        return HttpResponse(parts, content_type=self.content_type)
-
-
-def event(value: Any, name: str = "") -> bytes:
-    """Return a server-sent event with JSON, and with a name where it has one."""
-    head = f"event: {name}\n".encode() if name else b""
-    return head + b"data: " + encode_json(value) + b"\n\n"
-
-
-def json_line(value: Any) -> bytes:
-    """Return a line of JSON."""
-    return encode_json(value) + b"\n"
-
-
-SERVER_SENT_EVENTS = Stream("text/event-stream", event)
-JSON_LINES = Stream("application/x-ndjson", json_line)
-
-
-def is_stream(content_type: str) -> bool:
-    """Return whether a response of a content type comes in parts."""
-    return content_type.startswith((SERVER_SENT_EVENTS.content_type, JSON_LINES.content_type))
-
-
-def streaming_started(requests: Sequence[Request]) -> bool:
-    """Return whether a part of the response to some requests was sent."""
-    streams = [stream for each in requests for stream in (each.stream, each.progress) if stream]
-    return any(stream.has_begun for stream in streams)
-
-
-class HttpTextStream(TextStream, ABC):
-    """Sends new text as parts of a response, where the HTTP request can be answered in parts.
-
-    Attributes:
-        stream: the format of the response.
-    """
-
-    stream: ClassVar[Stream] = SERVER_SENT_EVENTS
-
-    def __init__(self, http_request: HttpRequest) -> None:
-        super().__init__(self._send_new)
-        self._http_request = http_request
-
-    @abstractmethod
-    def part(self, text: str, tokens: Sequence[GeneratedToken], *, first: bool) -> bytes:
-        """Return the encoded parts of new text, and of its tokens where they are recorded."""
-
-    @property
-    def can_send(self) -> bool:
-        """Whether the request can be answered in parts."""
-        return self._http_request.send is not None
-
-    def emit(self, text: str, tokens: Sequence[GeneratedToken] = ()) -> None:
-        if self.can_send:
-            super().emit(text, tokens)
-
-    def _send_new(self, new: str, tokens: Sequence[GeneratedToken]) -> None:
-        self.send(self.part(new, tokens, first=self.emitted == new))
-
-    def send(self, parts: bytes) -> None:
-        """Send encoded parts, where the request can be answered in parts."""
-        if self._http_request.send is not None:
-            self._http_request.send(_response(self._http_request, self.stream, parts))
-
-
-class HttpStepStream(StepStream):
-    """Sends the steps of images as server-sent events, where a response in parts is possible.
-
-    Args:
-        part: returns the event of a step, from its number and the number of steps.
-    """
-
-    def __init__(self, http_request: HttpRequest, part: Callable[[int, int], bytes]) -> None:
-        super().__init__(self._send_step)
-        self._http_request, self._part = http_request, part
-
-    def emit(self, step: int, steps: int) -> None:
-        if self._http_request.send is not None:
-            super().emit(step, steps)
-
-    def _send_step(self, step: int, steps: int) -> None:
-        if self._http_request.send is not None:
-            part = self._part(step, steps)
-            self._http_request.send(_response(self._http_request, SERVER_SENT_EVENTS, part))
-
-
-def _response(http_request: HttpRequest, stream: Stream, part: bytes) -> HttpResponse:
-    headers = http_request.response_headers
-    return HttpResponse(part, content_type=stream.content_type, headers=headers)

@@ -15,7 +15,8 @@ from pydantic import BaseModel
 from handlers.config.messages import enumerate_names
 from handlers.errors import BadRequest, RequestError, RequestTooLarge, Unprocessable, copied
 from handlers.http.request import HttpRequest
-from handlers.http.response import JSON, HttpResponse, Stream, encode_json
+from handlers.http.response import JSON, HttpResponse, encode_json
+from handlers.http.streams import Stream
 from handlers.types.model_info import Ability, ModelInfo
 from handlers.types.request import Operation, Request
 

@@ -42,13 +42,11 @@ from typing_extensions import TypedDict
 from handlers.errors import BadRequest, RequestError, Unprocessable
 from handlers.generation.chat import Message
 from handlers.http.request import HttpRequest
-from handlers.http.response import (
-    JSON,
+from handlers.http.response import JSON, HttpResponse, encode_json
+from handlers.http.streams import (
     SERVER_SENT_EVENTS,
-    HttpResponse,
     HttpStepStream,
     HttpTextStream,
-    encode_json,
     event,
     streaming_started,
 )

@@ -8,7 +8,8 @@ from io import StringIO
 from typing import Any
 
 from handlers.http.request import HttpRequest, preferred
-from handlers.http.response import JSON, HttpResponse, encode_json, json_line
+from handlers.http.response import JSON, HttpResponse, encode_json
+from handlers.http.streams import json_line
 
 LINES_TYPES = (
     "application/jsonlines",

@@ -27,7 +27,8 @@ from handlers.errors import (
 from handlers.generation.parameter_spec import specs_of
 from handlers.generation.parameters import GenerationParameters
 from handlers.http.request import HttpRequest
-from handlers.http.response import SERVER_SENT_EVENTS, HttpResponse, encode_json
+from handlers.http.response import HttpResponse, encode_json
+from handlers.http.streams import SERVER_SENT_EVENTS
 from handlers.protocols import hugging_face
 from handlers.protocols.base import (
     NO_BODY,

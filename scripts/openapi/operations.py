@@ -21,7 +21,8 @@ from handlers.errors import (
     WholeErrorBody,
 )
 from handlers.explainers import targets
-from handlers.http.response import JSON, SERVER_SENT_EVENTS, Stream
+from handlers.http.response import JSON
+from handlers.http.streams import SERVER_SENT_EVENTS, Stream
 from handlers.protocols.base import Route
 from handlers.protocols.result_formats import CSV, LINES_TYPES
 from handlers.tasks.bases.text import TextTask

@@ -15,7 +15,8 @@ from typing import Any
 from handlers.config.messages import shorten
 from handlers.errors import NotFound, RequestError
 from handlers.http.request import HttpRequest
-from handlers.http.response import SERVER_SENT_EVENTS, HttpResponse, encode_json, streaming_started
+from handlers.http.response import HttpResponse, encode_json
+from handlers.http.streams import SERVER_SENT_EVENTS, streaming_started
 from handlers.protocols.base import (
     NO_BODY,
     BaseProtocol,

@@ -17,13 +17,8 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 from handlers.errors import RequestError
 from handlers.generation.parameters import check_best_of
 from handlers.http.request import HttpRequest
-from handlers.http.response import (
-    SERVER_SENT_EVENTS,
-    HttpResponse,
-    HttpTextStream,
-    encode_json,
-    event,
-)
+from handlers.http.response import HttpResponse, encode_json
+from handlers.http.streams import SERVER_SENT_EVENTS, HttpTextStream, event
 from handlers.protocols.base import ParsedRequest, Route, check_count
 from handlers.protocols.openai.bodies import (
     CHAT,

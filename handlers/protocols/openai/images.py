@@ -21,13 +21,8 @@ from pydantic import Field, PositiveInt
 
 from handlers.errors import RequestError, Unprocessable
 from handlers.http.request import HttpRequest
-from handlers.http.response import (
-    SERVER_SENT_EVENTS,
-    HttpResponse,
-    HttpStepStream,
-    encode_json,
-    event,
-)
+from handlers.http.response import HttpResponse, encode_json
+from handlers.http.streams import SERVER_SENT_EVENTS, HttpStepStream, event
 from handlers.media.images import convert_png
 from handlers.protocols.base import KeyTable, ParsedRequest, Route, ignored, refused
 from handlers.protocols.openai.endpoint import Body, Call, Endpoint

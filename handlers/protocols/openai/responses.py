@@ -28,13 +28,8 @@ from pydantic import (
 from handlers.config.messages import quote
 from handlers.errors import BadRequest, RequestError, Unprocessable
 from handlers.http.request import HttpRequest
-from handlers.http.response import (
-    SERVER_SENT_EVENTS,
-    HttpResponse,
-    HttpTextStream,
-    encode_json,
-    event,
-)
+from handlers.http.response import HttpResponse, encode_json
+from handlers.http.streams import SERVER_SENT_EVENTS, HttpTextStream, event
 from handlers.protocols.base import (
     Key,
     KeyTable,

@@ -20,7 +20,7 @@ from handlers.config.handler_section import HandlerSection
 from handlers.config.model_config import ModelConfig
 from handlers.errors import WrongCheckpoint, WrongConfig
 from handlers.export.exporter import encode, export_checkpoint, split
-from handlers.export.fidelity import evaluate
+from handlers.export.fidelity import compare_with_float32
 from handlers.export.fidelity_report import FidelityReport
 from handlers.export.manifest import ExportManifest
 from handlers.formats import export
@@ -320,7 +320,7 @@ def test_prompts_of_different_lengths_are_compared_as_each_alone(
             return {"logits": outputs}
 
     rows = encode(task, [Request("Ada sings in the park today"), Request("A film about Ada")])
-    report = evaluate(task, Alone(), model, rows)
+    report = compare_with_float32(task, Alone(), model, rows)
     assert report.label_agreement == 1
     assert report.largest_score_difference < 1e-4
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import pytest
 
 from handlers.http.request import HttpRequest
-from handlers.http.response import (
+from handlers.http.response import HttpResponse
+from handlers.http.streams import (
     JSON_LINES,
     SERVER_SENT_EVENTS,
-    HttpResponse,
     HttpTextStream,
     Stream,
     event,
