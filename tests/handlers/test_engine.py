@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
@@ -18,6 +18,7 @@ from handlers.model import Model
 from handlers.process.threads import SeveralThreads
 from handlers.tasks.bases.text import TextTask
 from handlers.telemetry.metrics import Meter
+from handlers.types.model_info import ModelOutputs, TaskDescription, Wire
 from handlers.types.parameters import Parameters
 from handlers.types.request import Request, TokenCount
 from tests.sentences import refused
@@ -28,9 +29,10 @@ Checkpoints = Callable[..., Path]
 class Doubling(TextTask[int, Row]):
     """Doubles a number; every batch that contains 13 fails."""
 
-    outputs = ("sums",)
+    description = TaskDescription(
+        Wire(inputs=int, results=int, example={"inputs": 1}), ModelOutputs(("sums",))
+    )
     parameters = Parameters
-    sample: ClassVar[Mapping[str, Any]] = {"inputs": 1}
 
     def parse(self, request: Request) -> int:
         if not isinstance(request.inputs, int):

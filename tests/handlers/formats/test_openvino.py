@@ -177,7 +177,7 @@ def test_int8_and_the_export_are_compared_by_the_same_rule(
     more: dict[str, Any],
 ) -> None:
     comparisons: list[tuple[str, bool]] = []
-    for module in ("formats.openvino", "export.evaluation"):
+    for module in ("formats.openvino", "export.fidelity"):
 
         def compared(*both: Any, module: str = module, **given: Any) -> FidelityReport:
             comparisons.append((module, given["independent"]))
@@ -189,7 +189,7 @@ def test_int8_and_the_export_are_compared_by_the_same_rule(
     independent = problem is not None
     assert set(comparisons) == {
         ("formats.openvino", independent),
-        ("export.evaluation", independent),
+        ("export.fidelity", independent),
     }
 
 

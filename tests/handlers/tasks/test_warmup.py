@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,14 @@ def test_single_rows_have_few_widths_if_shapes_compile_and_requests_add_none(
         return original(model, packed)
 
     monkeypatch.setattr(PretrainedModel, "forward_packed", counted)
-    monkeypatch.setattr(PretrainedModel, "compiles_shapes", True)
+    pack = PretrainedModel.pack
+
+    def compiled(model: PretrainedModel, *given: Any) -> bool:
+        packs = pack(model, *given)
+        model.capabilities = replace(model.capabilities, compiles_shapes=True)
+        return packs
+
+    monkeypatch.setattr(PretrainedModel, "pack", compiled)
     model = Served(checkpoint(MODE), MODE)
     at_load = set(widths)
     for words in range(1, 30):
