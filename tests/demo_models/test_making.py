@@ -69,6 +69,7 @@ def test_a_classifier_has_its_labels(mode: str, task: Any, tmp_path: Path) -> No
     assert all(0 <= value <= 1 for value in score.measures.values())
 
 
+@pytest.mark.nightly
 def test_training_reports_its_progress_and_restores_the_state_of_torch(
     tmp_path: Path, monkeypatch: Any
 ) -> None:

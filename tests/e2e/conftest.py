@@ -101,8 +101,9 @@ def _exact(folder: Path, mode: str, **handler: Any) -> Path:
     The model is the checkpoint, in static batches: `SHIPPED` has the export of text generation.
     """
     document = _document(mode)
-    if document.pop("continuousBatching", False):
-        document |= STATIC
+    if document.get("continuousBatching"):
+        # TorchServe repeats a describe call of such a model without end.
+        document |= {**STATIC, "continuousBatching": False}
     if document["handler"].get("save_mode") == "auto":
         document["handler"]["save_mode"] = "pretrained"
     document["handler"] |= handler

@@ -134,6 +134,7 @@ def test_progress_ends_at_the_archive_size(
     assert steps[-1] == (archive.size, archive.size)
 
 
+@pytest.mark.nightly
 def test_the_real_handler_loads_from_its_archive(tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "checkpoint")
     config_path = write_config(tmp_path / "reviews.yaml", model_name=str(folder))

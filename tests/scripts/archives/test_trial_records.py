@@ -119,6 +119,7 @@ def test_a_load_check_that_finds_something_else_replaces_the_record(packing: Pac
     assert content(packing.pack(checked=False, force=True)) == "2"
 
 
+@pytest.mark.nightly
 def test_a_load_in_the_environment_of_the_load_check_takes_the_record(
     tmp_path: Path,
 ) -> None:
