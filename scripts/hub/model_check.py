@@ -18,7 +18,6 @@ from handlers.explainers import targets
 from handlers.formats import check_config
 from scripts.hub.checkpoint_files import checkpoint_files
 from scripts.hub.client import Hub
-from scripts.hub.download import check_compatible
 from scripts.hub.mode_detection import DetectedMode, detect_mode
 
 # Bytes of a number in a checkpoint, and in what is served of it.
@@ -135,7 +134,7 @@ def _checked(
     weights: list[str],
 ) -> ModelCheck:
     try:
-        _check_task(handler, found.folder)
+        tasks.load(found.folder, handler)
         refusal = None
     except ConfigError as error:
         refusal = str(error)
@@ -164,14 +163,6 @@ def _fastest(mode: str) -> str:
 
 def _is_explained(mode: str) -> bool:
     return targets.get(mode) is not None and not tasks.get(mode).description.generation.texts
-
-
-def _check_task(handler: HandlerSection, folder: Path) -> None:
-    """Check a checkpoint against its mode, as the download and the load do."""
-    check_compatible(handler, folder)
-    task = tasks.get(handler.mode)
-    checkpoint = task.checkpoint_class.read(folder, handler)
-    task.for_config(checkpoint.config)(checkpoint, handler)
 
 
 def _formats(handler: HandlerSection) -> Iterator[tuple[str, str | None]]:
