@@ -13,6 +13,8 @@ from types import ModuleType
 # Packages that fail if another package finds them: pipelines of diffusers need a newer transformers
 # than optimum-intel accepts.
 INCOMPATIBLE: Mapping[str, tuple[str, ...]] = {"optimum.intel.openvino": ("diffusers",)}
+# The modules in which optimum keeps which packages it found.
+FINDINGS = ("optimum.utils.import_utils", "optimum.intel.utils.import_utils")
 
 
 @contextmanager
@@ -48,9 +50,17 @@ def hide_packages(
 def hide_incompatible(package: str) -> Iterator[None]:
     """Import a package within the block without the packages that it fails with.
 
-    Breaks when the package fails with another one that is installed.
+    optimum looks for diffusers once, when its first part is imported. If that was before the block,
+    it is told here that there is none.
+
+    Breaks when the package fails with another one that is installed, or optimum keeps what it
+    found under another name.
     """
-    with hide_packages(*INCOMPATIBLE.get(package, ()), even_imported=True):
+    hidden = INCOMPATIBLE.get(package, ())
+    with hide_packages(*hidden, even_imported=True):
+        for module in map(sys.modules.get, FINDINGS):
+            for name in hidden if module else ():
+                setattr(module, f"_{name}_available", False)
         yield
 
 

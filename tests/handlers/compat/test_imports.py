@@ -27,6 +27,21 @@ def test_the_handler_is_imported_without_slow_modules_that_it_does_not_use() -> 
     assert done.stdout.split()[-1] == "set()"
 
 
+@pytest.mark.openvino
+def test_optimum_loads_where_another_part_of_it_has_found_diffusers() -> None:
+    program = """
+import optimum.utils
+from handlers.process.packages import require_package
+assert optimum.utils.is_diffusers_available()
+print(require_package("optimum.intel.openvino", "format", "").OVModelForFeatureExtraction.__name__)
+import optimum.exporters.openvino.model_configs
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split()[-1] == "OVModelForFeatureExtraction"
+
+
 def test_classes_of_a_file_find_their_module(tmp_path: Path) -> None:
     path = tmp_path / "a_file.py"
     path.write_text("class Found: ...\n")
