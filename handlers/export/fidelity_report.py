@@ -182,7 +182,7 @@ class FidelityReport:
     @classmethod
     def read(cls, path: Path) -> FidelityReport:
         """Read a report."""
-        return cls._of_json(json.loads(path.read_text(encoding="utf-8")))
+        return cls.from_json(json.loads(path.read_text(encoding="utf-8")))
 
     @classmethod
     def find(cls, folder: Path) -> FidelityReport | None:
@@ -197,12 +197,13 @@ class FidelityReport:
             return None
 
     @classmethod
-    def _of_json(cls, document: Mapping[str, Any]) -> FidelityReport:
+    def from_json(cls, document: Mapping[str, Any]) -> FidelityReport:
+        """Return the report of a document; keys of other versions are left out."""
         known = {name: document[name] for name in cls.__dataclass_fields__ if name in document}
         rejected, generated = document.get("rejected"), document.get("generated")
         vectors = document.get("vectors")
         parts = {
-            "rejected": cls._of_json(rejected) if rejected else None,
+            "rejected": cls.from_json(rejected) if rejected else None,
             "generated": TextFidelity(**generated) if generated else None,
             "vectors": VectorFidelity(**vectors) if vectors else None,
         }

@@ -28,6 +28,7 @@ __all__ = [
     "check_config",
     "choose",
     "export",
+    "find_problem",
     "get",
     "load_checkpoint",
     "plan",
@@ -91,8 +92,20 @@ def choose(config: ModelConfig) -> Choice:
     from handlers.checkpoints.placement import serving_device_type  # noqa: PLC0415
 
     choice = fastest(config.handler.mode, serving_device_type(config.deviceType))
-    problem = _problem(config, choice.save_mode)
+    problem = find_problem(config, choice.save_mode)
     return replacement(choice, problem) if problem else choice
+
+
+def find_problem(config: ModelConfig, save_mode: str) -> str | None:
+    """Return why a format is not possible for a YAML on this machine; None if it is."""
+    if save_mode == CHECKPOINT:
+        return None
+    try:
+        check_config(config.with_save_mode(save_mode))
+    except WrongConfig as error:
+        return error.problem
+    missing = get(save_mode).missing_packages
+    return f"{missing[0]} is not installed" if missing else None
 
 
 def plan(config: ModelConfig) -> ModelConfig:
@@ -132,18 +145,6 @@ def export(
     if config.handler.save_mode == AUTO:
         return _export_fastest(directory, config, target, samples)
     return _export(directory, config, target, samples)
-
-
-def _problem(config: ModelConfig, save_mode: str) -> str | None:
-    """Return why a format is not possible here; None if it is."""
-    if save_mode == CHECKPOINT:
-        return None
-    try:
-        check_config(config.with_save_mode(save_mode))
-    except WrongConfig as error:
-        return error.problem
-    missing = get(save_mode).missing_packages
-    return f"{missing[0]} is not installed" if missing else None
 
 
 def _export_fastest(

@@ -169,7 +169,7 @@ def _files(
     config_path: Path, handler: HandlerSection, folder: Path, *, has_weights: bool
 ) -> dict[str, Path]:
     """Return the files of a checkpoint, with or without its weights."""
-    _require_checkpoint(config_path, folder)
+    require_checkpoint(config_path, folder)
     names = files_in(folder)
     files = checkpoint_files(names, str(folder), folder.joinpath)
     required = files.configs() + ([LABELS] if LABELS in names else [])
@@ -179,7 +179,7 @@ def _files(
     return {name: folder / name for name in required} | adapter_files(handler, folder)
 
 
-def _require_checkpoint(config_path: Path, folder: Path) -> None:
+def require_checkpoint(config_path: Path, folder: Path) -> None:
     """Check that there is a checkpoint in a folder.
 
     Raises:

@@ -68,21 +68,21 @@ def exported(
     """
     requests = samples(config_path, config)
     folder = build / "exports" / build_key(config_path)
-    fingerprint = _fingerprint(config, checkpoint, requests)
-    if not _is_current(folder, fingerprint):
+    digest = fingerprint(config, checkpoint, requests)
+    if not _is_current(folder, digest):
         draft = folder.with_name(f".{folder.name}.draft")
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
         formats.export(checkpoint, config, draft, requests)
-        (draft / FINGERPRINT).write_text(fingerprint, encoding="utf-8")
+        (draft / FINGERPRINT).write_text(digest, encoding="utf-8")
         shutil.rmtree(folder, ignore_errors=True)
         draft.rename(folder)
     return {path.name: path for path in folder.iterdir() if not path.name.startswith(".")}
 
 
-def _is_current(folder: Path, fingerprint: str) -> bool:
+def _is_current(folder: Path, digest: str) -> bool:
     path = folder / FINGERPRINT
-    return path.is_file() and path.read_text(encoding="utf-8") == fingerprint
+    return path.is_file() and path.read_text(encoding="utf-8") == digest
 
 
 def _versions(config: ModelConfig) -> list[str]:
@@ -111,7 +111,7 @@ def _code() -> str:
     return digest.hexdigest()
 
 
-def _fingerprint(config: ModelConfig, checkpoint: Path, requests: Sequence[Request]) -> str:
+def fingerprint(config: ModelConfig, checkpoint: Path, requests: Sequence[Request]) -> str:
     """Return a digest of everything an export depends on.
 
     This is the config without the keys of serving alone, the format of `save_mode: auto` on this

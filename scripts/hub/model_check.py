@@ -13,9 +13,8 @@ from handlers.checkpoints.checkpoint import Checkpoint
 from handlers.checkpoints.checkpoint_files import INDEX, files_in
 from handlers.config.handler_section import AUTO, HandlerSection, save_modes
 from handlers.config.model_config import ModelConfig
-from handlers.errors import ConfigError, WrongConfig
+from handlers.errors import ConfigError
 from handlers.explainers import targets
-from handlers.formats import check_config
 from scripts.hub.checkpoint_files import checkpoint_files
 from scripts.hub.client import Hub
 from scripts.hub.mode_detection import DetectedMode, detect_mode
@@ -173,13 +172,8 @@ def _formats(handler: HandlerSection) -> Iterator[tuple[str, str | None]]:
         keys: dict[str, object] = {"mode": handler.mode, "save_mode": save_mode}
         if formats.get(save_mode).capabilities.has_fixed_shape:
             keys["max_length"] = WIDTH
-        try:
-            check_config(ModelConfig.parse({"handler": keys}))
-        except WrongConfig as error:
-            yield save_mode, error.problem
-            continue
-        missing = formats.get(save_mode).missing_packages
-        yield save_mode, f"{missing[0]} is not installed" if missing else None
+        config = ModelConfig.parse({"handler": keys})
+        yield save_mode, formats.find_problem(config, save_mode)
 
 
 @contextmanager

@@ -1,0 +1,1 @@
+"""Measures the formats of one model on this machine."""
