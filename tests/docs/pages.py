@@ -22,9 +22,9 @@ FENCE = re.compile(r"^```(\w+)(?: title=\"(.*?)\")?\n(.*?)^```$", re.MULTILINE |
 STUB = "curl() { printf '%s\\0' \"$@\"; printf '\\1\\0'; }\n"
 INFERENCE, MANAGEMENT, ONE_URL = 8080, 8081, 8000
 # Options of curl without a value, and those whose value is not used here.
-BARE, UNUSED = {"--retry-all-errors", "--fail"}, {"--retry", "--retry-delay", "-o"}
+BARE, UNUSED = {"--retry-all-errors", "--fail", "-s"}, {"--retry", "--retry-delay", "-o", "-w"}
 # Models of the pages that are not named after their mode.
-MODES = {"sentiment": "sequence_classification"}
+MODES = {"final": "sequence_classification", "sentiment": "sequence_classification"}
 PATH = re.compile(r"/(predictions|explanations)/(?P<model>[^/]+)(?:/[^/]+)?(?:/(?P<path>.*))?")
 MODEL = re.compile(r"(/v[12])?/models/(?P<model>[^/:]+)(?P<end>[/:]\w+)")
 
@@ -117,9 +117,10 @@ def _routed(url: str, headers: dict[str, str], row: dict[str, Any]) -> Call | No
         content = row["body"]
         if not isinstance(content, dict):
             return None
-        headers |= {"url_path": parts.path.strip("/")}
-        return Call(_mode(content["model"]), HttpRequest(row, headers))
-    if parts.port != INFERENCE:
+        if model := headers.get("x-model") or content.get("model"):
+            headers |= {"url_path": parts.path.strip("/")}
+            return Call(_mode(model), HttpRequest(row, headers))
+    elif parts.port != INFERENCE:
         return None
     row |= dict(parse_qsl(parts.query))
     if found := PATH.fullmatch(parts.path):

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
-import crossplane
 import pytest
 
 from demo_models import ensure
 from tests.checkout import copy_repository, environment_of, use_free_ports
-from tests.docs.pages import DOCS, Block, blocks_of
+from tests.docs.pages import DOCS, blocks_of
 
 BLOCKS = list(blocks_of(DOCS / "operations.md"))
 MARK = "=== block"
@@ -55,16 +52,3 @@ def test_each_step_says_what_it_did(outputs: list[str]) -> None:
     assert "sequence_classification 2.0 (default)\n" in back
     assert back.endswith("sequence_classification 1.0 is the default.\n")
     assert found["python scripts/serve.py stop"] == "TorchServe has stopped.\n"
-
-
-# crossplane takes the shares of split_clients for directives.
-SHARES = re.compile(r"(split_clients [^{]*\{)(?:\s+(?:\d+%|\*) +[\d.]+;)+\s+\}")
-PROXIES = [block for block in BLOCKS if block.language == "nginx"]
-
-
-@pytest.mark.parametrize("block", PROXIES, ids=str)
-def test_nginx_reads_the_settings_of_the_proxy(block: Block, tmp_path: Path) -> None:
-    path = tmp_path / "nginx.conf"
-    path.write_text(SHARES.sub(r"\1}", block.text), encoding="utf-8")
-    parsed = crossplane.parse(str(path), strict=True, check_ctx=True, check_args=True)
-    assert (parsed["status"], parsed["errors"]) == ("ok", [])

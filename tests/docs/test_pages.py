@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import crossplane
 import pytest
 import torch
 import yaml
@@ -96,6 +97,18 @@ def test_json_is_valid() -> None:
 
 def test_python_compiles() -> None:
     assert not broken(blocks("python"), lambda text: compile(text, "block", "exec"))
+
+
+# crossplane takes the shares of split_clients for directives.
+SHARES = re.compile(r"(split_clients [^{]*\{)(?:\s+(?:\d+%|\*) +[\d.]+;)+\s+\}")
+
+
+@pytest.mark.parametrize("block", blocks("nginx"), ids=str)
+def test_nginx_reads_the_settings_of_a_proxy(block: Block, tmp_path: Path) -> None:
+    path = tmp_path / "nginx.conf"
+    path.write_text(SHARES.sub(r"\1}", block.text), encoding="utf-8")
+    parsed = crossplane.parse(str(path), strict=True, check_ctx=True, check_args=True)
+    assert (parsed["status"], parsed["errors"]) == ("ok", [])
 
 
 def broken(found: list[Block], read: Callable[[str], object]) -> list[str]:
