@@ -48,12 +48,18 @@ except ImportError:  # version 0.2.0
     from handlers.schemas.model_info import TEXT_COLUMN
     from handlers.schemas.request import Request
 
+try:
+    from handlers.telemetry.histograms import BUCKETS
+except ImportError:  # version 0.2.0
+    BUCKETS = (0.001, 0.01, 0.1, 1.0, 10.0)
+
 # An item of a list; version 0.2.0 says that it is not alone.
 IS_ITEM: dict[str, Any] = (
     {"is_batch_item": True} if hasattr(Request, "is_batch_item") else {"alone": False}
 )
 
 __all__ = [
+    "BUCKETS",
     "IS_ITEM",
     "TEXT_COLUMN",
     "Deadline",

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from prometheus_client import Counter, Gauge
+from prometheus_client import Counter, Gauge, Histogram
 
 from handlers.telemetry.metrics import MetricsReporter
-from hosts.archive_handlers import Meter
+from hosts.archive_handlers import BUCKETS, Meter
 
 LABELS = ("model_name",)
 TOTAL = "_total"
+STAGE_LABELS = (*LABELS, "stage")
 
 _known: dict[str, Any] = {}
 
@@ -26,10 +28,15 @@ class BatchMetrics:
     def report_batch(self, meter: Meter, seconds: float) -> None:
         """Report the counts and stage times of a batch, and its seconds."""
         self._reporter.report(self, meter, seconds)
+        histogram = partial(Histogram, buckets=BUCKETS)
+        self._get(histogram, "hf_batch_seconds").observe(seconds)
+        for stage, duration in meter.seconds.items():
+            self._get(histogram, "hf_stage_seconds", STAGE_LABELS, stage=stage).observe(duration)
 
     def add_counter(self, name: str, value: float, **_: Any) -> None:
-        """Count, as TorchServe's object of the same method does."""
-        self._get(Counter, name.removesuffix(TOTAL)).inc(value)
+        """Count; histograms of this process are not made of counters."""
+        if name.endswith(TOTAL):
+            self._get(Counter, name.removesuffix(TOTAL)).inc(value)
 
     def add_metric(self, name: str, value: float, *_: Any, **__: Any) -> None:
         """Set a gauge."""
@@ -37,7 +44,13 @@ class BatchMetrics:
 
     add_time = add_percent = add_metric
 
-    def _get(self, kind: Callable[..., Any], name: str) -> Any:
+    def _get(
+        self,
+        kind: Callable[..., Any],
+        name: str,
+        labels: tuple[str, ...] = LABELS,
+        **values: str,
+    ) -> Any:
         if name not in _known:
-            _known[name] = kind(name, "of the handler", LABELS)
-        return _known[name].labels(**self._labels)
+            _known[name] = kind(name, "of the handler", labels)
+        return _known[name].labels(**self._labels, **values)

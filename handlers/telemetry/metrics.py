@@ -12,12 +12,17 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
+from handlers.telemetry.histograms import Dimension, Histogram
+
 COUNTERS = ("requests", "errors", "rows", "tokens", "slots", "forwards")
 # Seconds between reports. The worker prints a line for each metric, which the frontend parses while
 # requests wait.
 INTERVAL = 1.0
 # The gauges of texts that are not done. As long as one is not 0, the load is reported again.
 UNFINISHED = ("running_texts", "waiting_texts")
+
+# The histograms of the seconds of each stage, and of the whole batch.
+STAGES, BATCH = "hf_stage_seconds", "hf_batch_seconds"
 
 Load = Callable[[], Mapping[str, float]]
 
@@ -56,7 +61,7 @@ class Meter:
 
 
 class MetricsReporter:
-    """Reports the counts of all batches, the times of one batch and the load, once per interval.
+    """Reports counts and histograms of all batches, times of one and the load, once per interval.
 
     Args:
         gauge: TorchServe's `MetricTypes.GAUGE`.
@@ -74,6 +79,8 @@ class MetricsReporter:
         self._lock = threading.Lock()
         self._counts = Counter[str]()
         self._reported: set[str] = set()
+        self._stages = defaultdict[str, Histogram](Histogram)
+        self._batch = Histogram()
         self._next_report = -math.inf
         self._timer: threading.Timer | None = None
 
@@ -90,6 +97,7 @@ class MetricsReporter:
             return
         with self._lock:
             self._counts.update(meter.counts)
+            self._observe(meter, seconds)
             if self._clock() < self._next_report:
                 if self._timer is None:
                     self._report_later(metrics, load)
@@ -129,6 +137,7 @@ class MetricsReporter:
             self._timer.cancel()
             self._timer = None
         self._add_counters(metrics)
+        self._add_histograms(metrics)
         numbers = load()
         for name, value in numbers.items():
             metrics.add_metric(f"hf_{name}", value, "count", None, [], self._gauge)
@@ -143,6 +152,16 @@ class MetricsReporter:
                 self._reported.add(name)
         self._counts.clear()
 
+    def _observe(self, meter: Meter, seconds: float) -> None:
+        self._batch.observe(seconds)
+        for stage, duration in meter.seconds.items():
+            self._stages[stage].observe(duration)
+
+    def _add_histograms(self, metrics: Any) -> None:
+        _add(metrics, BATCH, self._batch)
+        for stage, histogram in self._stages.items():
+            _add(metrics, STAGES, histogram, Dimension("stage", stage))
+
     def _set_gauges(self, metrics: Any, meter: Meter, seconds: float) -> None:
         size = meter.counts["requests"]
         metrics.add_metric("hf_batch_size", size, "count", None, [], self._gauge)
@@ -150,6 +169,13 @@ class MetricsReporter:
             metrics.add_time(f"hf_{stage}_time", _ms(duration), None, "ms", dimensions=[])
         metrics.add_percent("hf_padding_share", round(100 * meter.padding_share, 2), dimensions=[])
         metrics.add_time("HandlerTime", _ms(seconds), None, "ms", dimensions=[])
+
+
+def _add(metrics: Any, name: str, histogram: Histogram, *labels: Dimension) -> None:
+    for each in histogram.take():
+        # TorchServe adds its own labels to the list.
+        dimensions = [*labels, *each.labels]
+        metrics.add_counter(f"{name}{each.suffix}", each.amount, dimensions=dimensions)
 
 
 def _ms(seconds: float) -> float:

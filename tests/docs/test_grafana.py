@@ -41,7 +41,7 @@ def test_counters_are_rates_and_gauges_are_not() -> None:
 
 
 def _is_counter(name: str) -> bool:
-    return name.endswith(("_total", "_microseconds", "XX"))
+    return name.endswith(("_total", "_microseconds", "XX", "_bucket", "_sum", "_count"))
 
 
 def test_panels_do_not_overlap_and_have_numbers_of_their_own() -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 from scripts.serving.server import Server
 from tests.e2e.asking import CLIENT, Question, ask_at_once, ask_json
 from tests.e2e.served import served_modes
 from tests.samples import inputs_of
 from tests.waiting import wait_for
 
+FORWARD_BUCKET = re.compile(
+    r'hf_stage_seconds_bucket\{stage="forward",le="([^"]+)",'
+    r'ModelName="sequence_classification"[^}]*\} (\S+)'
+)
 SECRET = "Xanthippe-4711"
 
 
@@ -36,6 +42,20 @@ def test_counts_and_stage_times_are_on_the_prometheus_endpoint(server: Server) -
         return all(f"hf_{name}" in text for name in names)
 
     wait_for(is_complete)
+
+
+def test_histograms_of_stages_are_on_the_prometheus_endpoint(server: Server) -> None:
+    ask_json(server, "/predictions/sequence_classification", {"inputs": "one"})
+
+    def buckets() -> dict[float, float]:
+        text = CLIENT.get(server.metrics_url).text
+        return {float(bound): float(count) for bound, count in FORWARD_BUCKET.findall(text)}
+
+    wait_for(buckets)
+    counts = [count for _, count in sorted(buckets().items())]
+    assert len(counts) > 10
+    assert counts == sorted(counts)
+    assert counts[-1] >= 1
 
 
 def test_requests_are_logged_in_the_access_log_only(server: Server) -> None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from typing import Any
 
+import pytest
+
+from handlers.telemetry.histograms import BUCKETS
 from handlers.telemetry.metrics import (
     COUNTERS,
     Meter,
@@ -22,9 +26,13 @@ class Recorded:
         self.counts: list[tuple[str, float, dict[int, str]]] = []
         self.times: list[str] = []
         self.gauges: dict[str, float] = {}
+        self.buckets: Counter[tuple[str, ...]] = Counter()
 
-    def add_counter(self, name: str, value: float, **_: Any) -> None:
-        self.counts.append((name, value, self.request_ids))
+    def add_counter(self, name: str, value: float, *, dimensions: list[Any]) -> None:
+        if name.endswith("_total"):
+            self.counts.append((name, value, self.request_ids))
+        else:
+            self.buckets[name, *(each.value for each in dimensions)] += value
 
     def add_metric(self, name: str, value: float, *_: Any) -> None:
         self.times.append(name)
@@ -103,6 +111,25 @@ def test_where_no_thread_can_start_the_next_report_has_the_counts(monkeypatch: A
     clock.now = 1.0
     reporter.report(metrics, batch_of(4), 0.1)
     assert metrics.values_of("rows") == [2, 7]
+
+
+def test_histograms_have_all_batches_of_an_interval() -> None:
+    metrics, clock = Recorded(), Clock()
+    reporter = MetricsReporter(None, 1.0, clock)
+    for seconds in (0.001, 0.004, 0.3, 100.0):
+        meter = batch_of(1)
+        meter.seconds["forward"] = seconds
+        reporter.report(metrics, meter, 2 * seconds)
+    # The first report has every bucket of its batch, so that rates begin with it.
+    buckets = [key for key in metrics.buckets if key[:2] == ("hf_stage_seconds_bucket", "forward")]
+    assert [key[2] for key in buckets] == [*map(str, BUCKETS), "+Inf"]
+    clock.now = 1.0
+    reporter.report(metrics, batch_of(1), 0.02)
+    counts = [metrics.buckets[key] for key in buckets]
+    assert counts == [0, 1, 1, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 4]
+    assert metrics.buckets["hf_stage_seconds_count", "forward"] == 4
+    assert metrics.buckets["hf_stage_seconds_sum", "forward"] == pytest.approx(100.305)
+    assert metrics.buckets["hf_batch_seconds_count",] == 5
 
 
 def test_without_an_interval_each_batch_is_reported() -> None:
