@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from handlers import protocols
 from handlers.config.messages import shorten
-from handlers.engine import Engine
+from handlers.engine import BaseEngine
 from handlers.errors import RequestError, RequestTooLarge, attempt
 from handlers.explainers.page import HTML, prefers_page, render, target_view
 from handlers.http.limits import BodyLimits, server_limits
@@ -49,7 +49,7 @@ class Dispatcher:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: BaseEngine,
         name: str = "model",
         version: str = "1.0",
         limits: BodyLimits | None = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -51,16 +52,95 @@ HEALTH_CHECKS, HEALTH_SECONDS = 4, 10.0
 FAILURES = (DeviceFailed, InternalError, NotFinite, OutOfMemory)
 
 
-class Engine:
-    """A task and a model that runs it.
+class BaseEngine(ABC):
+    """A loaded model, as workers and hosts use it.
 
     Attributes:
+        model: the model itself.
         limits: the time limits of one batch; a server sets the limits of predictions.
         max_result_bytes: the bytes of a response, which a server limits.
         trial_record: what the trials at load have found, for an archive with the same files.
         device_failed: whether the accelerator failed, or the model no longer answers its sample, so
             that this process has to end.
     """
+
+    model: Any
+    limits: TimeLimits
+    max_result_bytes: float = math.inf
+    trial_record: TrialRecord | None = None
+    device_failed: bool = False
+
+    @property
+    @abstractmethod
+    def failure(self) -> DeviceFailed | None:
+        """Why no request is answered any more; None while they are. The process has to end then."""
+
+    @property
+    def load_metrics(self) -> Mapping[str, float]:
+        """Numbers about the texts that run, of a model that runs them side by side."""
+        return {}
+
+    @abstractmethod
+    def require_health(self) -> None:
+        """Check that the model answers a request.
+
+        Raises:
+            WrongCheckpoint: it does not.
+        """
+
+    @abstractmethod
+    def check_health(self) -> None:
+        """Set `device_failed` if the model cannot answer any more, after a request failed."""
+
+    @abstractmethod
+    def describe(self, name: str = "model", version: str = "1.0") -> ModelInfo:
+        """Return the description of this model."""
+
+    @abstractmethod
+    def predict(
+        self,
+        requests: Sequence[Request],
+        meter: Meter | None = None,
+        deadline: Deadline = NO_DEADLINE,
+        http_request_ids: Sequence[int] | None = None,
+    ) -> list[Outcome]:
+        """Return the result of each request; one that fails has its error in its place."""
+
+    @abstractmethod
+    def explain(
+        self,
+        requests: Sequence[Request],
+        meter: Meter | None = None,
+        deadline: Deadline = NO_DEADLINE,
+        http_request_ids: Sequence[int] | None = None,
+    ) -> list[Outcome]:
+        """Return the explanation of each request; one that fails has its error in its place."""
+
+    @abstractmethod
+    def tokenize(
+        self,
+        requests: Sequence[Request],
+        meter: Meter | None = None,
+        deadline: Deadline = NO_DEADLINE,
+        http_request_ids: Sequence[int] | None = None,
+    ) -> list[TokenizedText | RequestError]:
+        """Return the tokens of each text or chat."""
+
+    @abstractmethod
+    def detokenize(
+        self,
+        requests: Sequence[Request],
+        meter: Meter | None = None,
+        deadline: Deadline = NO_DEADLINE,
+        http_request_ids: Sequence[int] | None = None,
+    ) -> list[str | RequestError]:
+        """Return the text of each request's token ids."""
+
+
+class Engine(BaseEngine):
+    """A task and a model that runs it."""
+
+    model: Model
 
     def __init__(
         self,
@@ -74,9 +154,6 @@ class Engine:
     ) -> None:
         self.task = task
         self.limits = limits or TimeLimits()
-        self.max_result_bytes = math.inf
-        self.device_failed = False
-        self.trial_record: TrialRecord | None = None
         self._check_sample = Paced(self._note_sample_failure, HEALTH_CHECKS, HEALTH_SECONDS)
         self._one_thread = OneThread()
         self._dtype, self._agreement = dtype, agreement

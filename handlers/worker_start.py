@@ -7,8 +7,9 @@ from pathlib import Path
 import torch
 
 from handlers.checkpoints.integrity import verify
-from handlers.config.model_config import ModelConfig
-from handlers.engine import Engine
+from handlers.config.model_config import CONFIG_FILE, ModelConfig
+from handlers.engine import BaseEngine, Engine
+from handlers.inference_code.engine import InferenceCodeEngine, has_inference_code
 from handlers.process.packages import silence_libraries
 from handlers.process.resources import limit_memory_growth
 
@@ -21,7 +22,7 @@ def prepare_process() -> None:
 
 def load_engine(
     folder: Path, config: ModelConfig | None = None, device: torch.device | str = "cpu"
-) -> Engine:
+) -> BaseEngine:
     """Check the sums of an archive, load its model, and predict the sample of its mode.
 
     Args:
@@ -31,6 +32,8 @@ def load_engine(
         ConfigError: the archive, its YAML or its checkpoint is invalid.
     """
     sums = verify(folder)
-    engine = Engine.load(folder, config, device, sums=sums)
+    config = config or ModelConfig.read(folder / CONFIG_FILE)
+    kind = InferenceCodeEngine if has_inference_code(folder, config) else Engine
+    engine: BaseEngine = kind.load(folder, config, device, sums)
     engine.require_health()
     return engine

@@ -51,7 +51,7 @@ except ImportError:  # version 0.2.0
 try:
     from handlers.telemetry.histograms import BUCKETS
 except ImportError:  # version 0.2.0
-    BUCKETS = (0.001, 0.01, 0.1, 1.0, 10.0)
+    BUCKETS = (0.001, 0.01, 0.1, 1.0, 10.0)  # type: ignore[assignment]
 
 # An item of a list; version 0.2.0 says that it is not alone.
 IS_ITEM: dict[str, Any] = (

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from handlers.errors import KitError
 from hosts.command_line import plain_errors
+from scripts.archives.contents import requirements_of
 from scripts.archives.formats import FormatName
 from scripts.archives.packing import Archive, pack
 from scripts.archives.sbom import write_sbom
@@ -93,6 +94,8 @@ def _pack_all(paths: Iterable[Path], make: partial[Archive], *, sbom: bool) -> l
                 out.print(f"{archive.name}: {archive.choice}", markup=False)
             if archive.quality:
                 out.print(f"{archive.name} {archive.quality}", markup=False)
+            if requirements := requirements_of(path):
+                err.print(f"{archive.name}: {_not_installed(requirements)}", markup=False)
         except KitError as error:
             err.print(f"{model_name(path)}: {error}", markup=False)
             failed.append(model_name(path))
@@ -113,6 +116,13 @@ def _shown(path: Path, make: partial[Archive]) -> Archive:
             progress.update(task, completed=done, total=total, description=description)
 
         return make(path, on_progress=advance)
+
+
+def _not_installed(requirements: Path) -> str:
+    return (
+        f"the packages of {requirements} are not installed by themselves; run `pip install -r"
+        f" {requirements}` in the environment of the workers."
+    )
 
 
 def _row(archive: Archive) -> tuple[str, ...]:

@@ -16,6 +16,8 @@ MODELS = ARTIFACTS / "models"
 MODEL_CONFIGS = ROOT / "model_configs"
 MODEL_STORE = ROOT / "model_store"
 BUILD = ROOT / "build"
+# The file of a model with the packages that its own code imports.
+REQUIREMENTS = "requirements.txt"
 # What a path begins with, and no model id.
 LOCAL = ("/", "./", "../", "~", ".\\")
 

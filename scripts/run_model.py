@@ -18,7 +18,7 @@ import typer
 import yaml
 from rich.console import Console
 
-from handlers.config.handler_section import CHECKPOINT, modes
+from handlers.config.handler_section import CHECKPOINT, CUSTOM_MODE, modes
 from handlers.config.messages import suggest
 from handlers.config.model_config import ModelConfig
 from handlers.errors import KitError
@@ -149,8 +149,10 @@ def example_of(name: str, mode: str, url: str) -> str:
     # This import loads torch, which `--help` does not need.
     from handlers import tasks  # noqa: PLC0415
 
-    wire = tasks.get(mode).description.wire
     address = f"{url}/predictions/{name}"
+    if mode == CUSTOM_MODE:
+        return shlex.join(["curl", address, "-T", "request.json"])
+    wire = tasks.get(mode).description.wire
     if wire.reads_media and len(wire.input_columns[0]) == 1:
         return shlex.join(["curl", address, "-T", f"{wire.input_columns[0][0]}-file"])
     body = json.dumps(wire.example, ensure_ascii=False)

@@ -28,6 +28,15 @@ DeviceMapPolicy = Literal["auto", "balanced", "balanced_low_0", "sequential"]
 Quantization = Literal["int8", "int8_weights", "int4_weights"]
 # Keys that change nothing without another one.
 NEEDED_KEYS = {"vllm_python": "engine", "assistant_revision": "assistant_model"}
+# The keys that go with `mode: custom`.
+KEYS_OF_CUSTOM_MODE = {
+    "mode",
+    "custom",
+    "model_name",
+    "revision",
+    "predict_timeout",
+    "max_image_pixels",
+}
 # The `save_mode` that is another one, chosen when a model is packed.
 AUTO = "auto"
 
@@ -74,6 +83,8 @@ MEDIA_HOST = re.compile(r"(\*\.)?[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*(:[0-9]{1,5})?")
 CHECKPOINT = "pretrained"
 # The folder of an archive with the draft model.
 ASSISTANT_FOLDER = "assistant_model"
+# The `mode` of a model that the file of `custom` loads.
+CUSTOM_MODE = "custom"
 # The folder of the file of `custom` in an archive.
 CUSTOM_FOLDER = "custom"
 
@@ -81,7 +92,10 @@ CUSTOM_FOLDER = "custom"
 class ModelKeys(_Section):
     """The model: its checkpoint, its task, its format and its place."""
 
-    mode: str = Field(description="Task of the model: the name of a file in `handlers/tasks/`.")
+    mode: str = Field(
+        description="Task of the model: the name of a file in `handlers/tasks/`, or `custom` for a "
+        "model that the file of `custom` loads."
+    )
     model_name: str | None = Field(
         default=None,
         description="Model id on the Hugging Face Hub, or a local folder with a checkpoint, "
@@ -120,8 +134,10 @@ class ModelKeys(_Section):
     )
     custom: str | None = Field(
         default=None,
-        description="Python file with your own code, relative to the YAML: `preprocess(request)`, "
-        "`postprocess(result)`, or a class `Task`. It is packed into the archive.",
+        description="Python file with your own code, relative to the YAML or in the checkpoint: "
+        "`preprocess(request)`, `postprocess(result)` or a class `Task`, Hugging Face's "
+        "`EndpointHandler`, or the functions of SageMaker's `inference.py`. It is packed into the "
+        "archive.",
     )
     parameters: dict[str, Any] = Field(
         default_factory=dict,
@@ -142,7 +158,7 @@ class ModelKeys(_Section):
     @field_validator("mode")
     @classmethod
     def _check_mode(cls, mode: str) -> str:
-        return _check_choice(mode, TASKS)
+        return mode if mode == CUSTOM_MODE else _check_choice(mode, TASKS)
 
     @field_validator("custom")
     @classmethod
@@ -502,6 +518,23 @@ class HandlerSection(
         for key, needed in NEEDED_KEYS.items():
             if getattr(self, key) and getattr(self, needed) is None:
                 raise ValueError(f"has {key} without {needed}; add {needed}, or leave {key} out")
+        return self
+
+    @model_validator(mode="after")
+    def _check_custom_mode(self) -> HandlerSection:
+        if self.mode != CUSTOM_MODE:
+            return self
+        if self.custom is None:
+            raise ValueError(
+                "has mode: custom without custom; add custom with the name of the model's Python"
+                " file"
+            )
+        others = sorted(self.model_fields_set - KEYS_OF_CUSTOM_MODE)
+        if others:
+            raise ValueError(
+                f"has mode: custom and {others[0]}, which has no effect on a model that its own"
+                f" code loads; leave {others[0]} out"
+            )
         return self
 
     @model_validator(mode="after")

@@ -27,7 +27,7 @@ from pydantic import (
     model_validator,
 )
 
-from handlers.config.handler_section import HandlerSection, Pt2
+from handlers.config.handler_section import CUSTOM_MODE, HandlerSection, Pt2
 from handlers.config.messages import describe_validation_error
 from handlers.errors import WrongConfig, summarize
 
@@ -391,6 +391,7 @@ class ServingDefaults:
 # The modes whose files in model_configs/ have other values. They stand here, and not in the tasks,
 # because packing a checkpoint imports no torch.
 SERVING_DEFAULTS: Mapping[str, ServingDefaults] = {
+    CUSTOM_MODE: ServingDefaults(batch_size=1),
     "image_text_to_text": ServingDefaults(batch_size=8),
     "mask_generation": ServingDefaults(batch_size=4),
     "sentence_embedding": ServingDefaults(workers_of_exports=2),

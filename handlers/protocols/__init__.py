@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from handlers.protocols import describe, inference_code
 from handlers.protocols.base import BaseProtocol
 from handlers.registry import PROTOCOLS
 from handlers.types.model_info import ModelInfo
@@ -16,5 +17,7 @@ def kinds() -> list[type[BaseProtocol]]:
 
 
 def create(model: ModelInfo) -> list[BaseProtocol]:
-    """Return one instance of each protocol for a model."""
+    """Return one instance of each protocol for a model; its own code reads each body by itself."""
+    if model.inference_code:
+        return [describe.Protocol(model), inference_code.Protocol(model)]
     return [kind(model) for kind in kinds()]

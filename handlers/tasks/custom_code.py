@@ -19,13 +19,21 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from handlers.compat.device_errors import is_device_failure, is_out_of_memory
 from handlers.compat.imports import run_file
-from handlers.config.handler_section import CUSTOM_FOLDER
-from handlers.errors import BadRequest, RequestError, Unprocessable, WrongConfig, log_bug, summarize
+from handlers.config.custom_file import KEY
+from handlers.errors import (
+    BadRequest,
+    RequestError,
+    Unprocessable,
+    WrongConfig,
+    classify,
+    log_bug,
+    summarize,
+)
 from handlers.tasks.base import BaseTask
 from handlers.types.request import Request
 
-KEY = "handler.custom"
 MODULE = "custom_code_of_model"
 NAMES = ("preprocess", "postprocess", "Task")
 MAX_REASON = 300
@@ -69,7 +77,7 @@ class CustomCode:
         Raises:
             WrongConfig: it cannot be run, or has none of them.
         """
-        module = _run(path)
+        module = run(path)
         found = {name: getattr(module, name, None) for name in NAMES}
         if not any(found.values()):
             raise WrongConfig(
@@ -118,7 +126,7 @@ class CustomCode:
             )
         if self.preprocess is None:
             return request
-        changed = self._call(self.preprocess, "preprocess", request)
+        changed = call(self.preprocess, "preprocess", self.file, request)
         return changed if isinstance(changed, Request) else replace(request, inputs=changed)
 
     def finished(self, result: Any) -> Any:
@@ -129,7 +137,7 @@ class CustomCode:
         """
         if self.postprocess is None:
             return result
-        changed = self._call(self.postprocess, "postprocess", result)
+        changed = call(self.postprocess, "postprocess", self.file, result)
         try:
             json.dumps(changed, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
@@ -137,40 +145,8 @@ class CustomCode:
             raise CustomCodeFailed("postprocess", self.file, f"{kind}: no JSON") from None
         return changed
 
-    def _call(self, function: Callable[[Any], Any], name: str, argument: Any) -> Any:
-        try:
-            return function(argument)
-        except RequestError:
-            raise
-        except ValueError as error:
-            raise BadRequest(summarize(error, MAX_REASON)) from None
-        except Exception as error:  # noqa: BLE001 - any error concerns its request alone
-            log_bug(error)
-            raise CustomCodeFailed(name, self.file, type(error).__name__) from None
 
-
-def find(directory: Path, name: str) -> Path:
-    """Return the file of `handler.custom`: in an archive, or where the YAML says.
-
-    Args:
-        directory: the folder of the model.
-        name: the value of the key. A YAML that was read from a file has the path of the file.
-
-    Raises:
-        WrongConfig: there is no such file.
-    """
-    path = Path(name)
-    places = [directory / CUSTOM_FOLDER / path.name, directory / path.name]
-    places += [path] if path.is_absolute() else []
-    found = next((place for place in places if place.is_file()), None)
-    if found is None:
-        raise WrongConfig(
-            KEY, f"is {name}, and there is no such file", "give its path, relative to the YAML"
-        )
-    return found
-
-
-def _run(path: Path) -> ModuleType:
+def run(path: Path) -> ModuleType:
     """Run a file as a module of its own.
 
     Raises:
@@ -179,13 +155,39 @@ def _run(path: Path) -> ModuleType:
     try:
         return run_file(path, MODULE)
     except Exception as error:
-        line = _line_in(error, path)
-        raise WrongConfig(
-            KEY,
-            f"is {path.name}, which fails{line}"
-            f" ({type(error).__name__}: {summarize(error, MAX_REASON)})",
-            "correct the file",
-        ) from error
+        raise load_error(error, path, "which fails") from error
+
+
+def load_error(error: BaseException, path: Path, problem: str) -> WrongConfig:
+    """Return the error of a file whose code failed when the model was loaded."""
+    remedy = "correct the file"
+    if isinstance(error, ModuleNotFoundError):
+        remedy = (
+            f"install {error.name} in the environment of the workers; the requirements.txt of a"
+            " model is not installed by itself"
+        )
+    reason = f"{type(error).__name__}: {summarize(error, MAX_REASON)}"
+    return WrongConfig(KEY, f"is {path.name}, {problem}{_line_in(error, path)} ({reason})", remedy)
+
+
+def call(function: Callable[..., Any], name: str, file: str, *arguments: Any) -> Any:
+    """Call a function of a model's own code.
+
+    Raises:
+        BadRequest: it raised a `ValueError`, whose message is for the client.
+        RequestError: it failed.
+    """
+    try:
+        return function(*arguments)
+    except RequestError:
+        raise
+    except ValueError as error:
+        raise BadRequest(summarize(error, MAX_REASON)) from None
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - it concerns its request alone
+        if is_out_of_memory(error) or is_device_failure(error):
+            raise classify(error) from None
+        log_bug(error)
+        raise CustomCodeFailed(name, file, type(error).__name__) from None
 
 
 def _line_in(error: BaseException, path: Path) -> str:

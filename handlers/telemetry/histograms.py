@@ -33,7 +33,7 @@ class Increment:
 
     Attributes:
         suffix: the end of the name of the counter.
-        labels: its labels, in addition to those of the histogram.
+        labels: further labels.
     """
 
     suffix: str

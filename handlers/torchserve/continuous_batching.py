@@ -20,7 +20,7 @@ import psutil
 from handlers.compat.torchserve import has_older_worker
 from handlers.config.model_config import ModelConfig
 from handlers.dispatcher import Dispatcher
-from handlers.engine import Engine
+from handlers.engine import BaseEngine
 from handlers.errors import RequestError, WrongConfig, classify
 from handlers.http.request import HttpRequest, is_grpc
 from handlers.http.response import HttpResponse, encode_json, has_failed
@@ -71,7 +71,7 @@ class ContinuousResponses:
     def __init__(
         self,
         dispatcher: Dispatcher,
-        engine: Engine,
+        engine: BaseEngine,
         reporter: MetricsReporter,
         freed_memory: FreedMemory,
         watchdog: Watchdog,

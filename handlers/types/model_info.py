@@ -58,6 +58,8 @@ PUBLIC = (
     "adapters",
     "generation",
 )
+# The public part of a model that answers by its own code.
+IDENTITY = ("name", "version", "mode")
 PUBLIC_SETTINGS = ("quantization", "responses")
 
 
@@ -284,6 +286,18 @@ class TaskDescription:
 
 
 @dataclass(frozen=True)
+class InferenceCodeInfo:
+    """The own code by which a model answers.
+
+    Attributes:
+        defines: what its file defines: `EndpointHandler`, or the functions of `inference.py`.
+    """
+
+    file: str
+    defines: str
+
+
+@dataclass(frozen=True)
 class ModelInfo:
     """A served model: the public part is for clients, the other for wire formats.
 
@@ -300,6 +314,7 @@ class ModelInfo:
         generation: how its texts are generated; None where it generates none.
         explanation_views: returns what the HTML page shows of an explanation, highlighted texts or
             pictures; None where the model is not explained.
+        inference_code: the own code by which it answers; None for a model of this kit.
     """
 
     name: str
@@ -322,9 +337,13 @@ class ModelInfo:
     agreement: Mapping[str, Any] | None = None
     generation: GenerationInfo | None = None
     explanation_views: Callable[[Any], Any] | None = None
+    inference_code: InferenceCodeInfo | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the public part, ready for JSON."""
+        if self.inference_code:
+            code = asdict(self.inference_code)
+            return {**{name: getattr(self, name) for name in IDENTITY}, "inference_code": code}
         own = vars(self) | {"sample": self.task.wire.example}
         facts = {name: own[name] for name in PUBLIC}
         settings = {name: getattr(self.settings, name) for name in PUBLIC_SETTINGS}

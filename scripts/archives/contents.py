@@ -8,10 +8,12 @@ from pathlib import Path
 from handlers.checkpoints.checkpoint_files import files_in, missing_config
 from handlers.checkpoints.integrity import SIGNATURE, SUMS, sign, sums_of
 from handlers.checkpoints.trial_results import FILE as TRIALS
+from handlers.config.custom_file import find
 from handlers.config.handler_section import (
     ASSISTANT_FOLDER,
     CHECKPOINT,
     CUSTOM_FOLDER,
+    CUSTOM_MODE,
     HandlerSection,
 )
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
@@ -28,6 +30,7 @@ from scripts.hub.checkpoint_files import (
 from scripts.paths import (
     BUILD,
     MODELS,
+    REQUIREMENTS,
     ROOT,
     assistant_of,
     calibration_file,
@@ -40,6 +43,8 @@ Contents = dict[str, Path | bytes]
 
 HANDLERS = ROOT / "handlers"
 LABELS = "index_to_name.json"
+# Folders of an archive in which the kit has files.
+RESERVED = ("handlers/", "MAR-INF/")
 EXCLUDED = frozenset({"__pycache__", "tests"})
 
 
@@ -64,7 +69,7 @@ def contents(
     check_config(config)
     parts: Contents = {
         **_checkpoint(config_path, config, build),
-        **_custom_code(config.handler),
+        **_custom_code(config_path, config),
         **_extra(extra_files),
         **{f"handlers/{place}": path for place, path in _tree(handlers)},
         HANDLER_FILE: handlers / HANDLER_FILE,
@@ -150,8 +155,21 @@ def size_of(source: Path | bytes) -> int:
     return len(source) if isinstance(source, bytes) else source.stat().st_size
 
 
+def requirements_of(config_path: Path) -> Path | None:
+    """Return the requirements.txt of a model with its own code; None where there is none.
+
+    Raises:
+        WrongConfig: the YAML file is invalid.
+    """
+    config = ModelConfig.read(config_path)
+    path = checkpoint_of(config_path, config) / REQUIREMENTS
+    return path if config.handler.custom and path.is_file() else None
+
+
 def _checkpoint(config_path: Path, config: ModelConfig, build: Path) -> dict[str, Path]:
     handler, folder = config.handler, checkpoint_of(config_path, config)
+    if handler.mode == CUSTOM_MODE:
+        return _all_files(config_path, handler, folder)
     # What is there is looked at before anything is exported from it.
     if config.handler.save_mode != CHECKPOINT or config.handler.dtype != "float32":
         _files(config_path, handler, folder, has_weights=True)
@@ -190,7 +208,11 @@ def require_checkpoint(config_path: Path, folder: Path) -> None:
     names = files_in(folder)
     if names:
         raise missing_config(names, str(folder), folder.joinpath)
-    raise WrongCheckpoint(
+    raise _no_checkpoint(config_path, folder)
+
+
+def _no_checkpoint(config_path: Path, folder: Path) -> WrongCheckpoint:
+    return WrongCheckpoint(
         str(folder),
         "there is no checkpoint in this folder",
         f"download the model with `python scripts/download_models.py {config_path}`, or train "
@@ -216,22 +238,39 @@ def _needs_weights(config: ModelConfig, export: Mapping[str, Path]) -> bool:
     return save_mode == CHECKPOINT or get_format(save_mode).needs_weights(config)
 
 
-def _custom_code(handler: HandlerSection) -> dict[str, Path]:
-    """Return the file of the user's own code.
+def _all_files(config_path: Path, handler: HandlerSection, folder: Path) -> dict[str, Path]:
+    """Return the files of a model that its own code loads; none where the YAML names no model.
+
+    Raises:
+        WrongCheckpoint: there are none, or one has the place of a file of the kit.
+    """
+    files = dict(_tree(folder))
+    if not files and handler.model_name:
+        raise _no_checkpoint(config_path, folder)
+    taken = sorted(name for name in files if name.startswith(RESERVED) or name == HANDLER_FILE)
+    if taken:
+        raise WrongCheckpoint(
+            str(folder),
+            f"it has {taken[0]}, and an archive has files of the kit in that place",
+            "rename it",
+        )
+    return files
+
+
+def _custom_code(config_path: Path, config: ModelConfig) -> dict[str, Path]:
+    """Return the file of the user's own code: near the YAML, or in the checkpoint.
 
     Raises:
         WrongConfig: it is missing.
     """
+    handler = config.handler
     if handler.custom is None:
         return {}
     path = Path(handler.custom)
-    if not path.is_file():
-        raise WrongConfig(
-            "handler.custom",
-            f"is {path}, and there is no such file",
-            "give its path, relative to the YAML",
-        )
-    return {f"{CUSTOM_FOLDER}/{path.name}": path}
+    if path.is_file():
+        return {f"{CUSTOM_FOLDER}/{path.name}": path}
+    path = find(checkpoint_of(config_path, config), handler.custom)
+    return {} if handler.mode == CUSTOM_MODE else {f"{CUSTOM_FOLDER}/{path.name}": path}
 
 
 def _extra(paths: Iterable[Path]) -> dict[str, Path]:

@@ -10,7 +10,8 @@ from typing import Any
 import yaml
 
 from handlers import formats
-from handlers.config.handler_section import CHECKPOINT
+from handlers.config.custom_file import defines_inference_code, find
+from handlers.config.handler_section import CHECKPOINT, CUSTOM_MODE
 from handlers.config.model_config import (
     ModelConfig,
     ServingDefaults,
@@ -39,7 +40,7 @@ def missing_keys(config: ModelConfig, checkpoint: Path) -> dict[str, Any]:
         checkpoint: the folder of the model, whose weights are as large as the packed ones at most.
     """
     size = sum(path.stat().st_size for path in checkpoint.rglob("*.safetensors"))
-    wanted = _wanted(config, serving_defaults(config.handler.mode), size)
+    wanted = _wanted(config, _defaults(config, checkpoint), size)
     given = config.model_fields_set
     if given & {"minWorkers", "maxWorkers"}:
         wanted = {key: each for key, each in wanted.items() if not key.endswith("Workers")}
@@ -94,6 +95,14 @@ def _wanted(config: ModelConfig, defaults: ServingDefaults, size: int) -> dict[s
     if seconds > TorchServeSection().startupTimeout:
         wanted["startupTimeout"] = seconds
     return wanted
+
+
+def _defaults(config: ModelConfig, checkpoint: Path) -> ServingDefaults:
+    """Return the values of a mode; a model's own inference code answers requests one by one."""
+    custom = config.handler.custom
+    if custom and defines_inference_code(find(checkpoint, custom)):
+        return serving_defaults(CUSTOM_MODE)
+    return serving_defaults(config.handler.mode)
 
 
 def _workers(config: ModelConfig, defaults: ServingDefaults, size: int) -> int:

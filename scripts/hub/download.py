@@ -20,12 +20,12 @@ from handlers.checkpoints.lora import (
     check_files,
     read_settings,
 )
-from handlers.config.handler_section import HandlerSection
+from handlers.config.handler_section import CUSTOM_MODE, HandlerSection
 from handlers.errors import KitError, WrongCheckpoint, WrongConfig
 from scripts.hub.checkpoint_files import adapter_files, checkpoint_files
 from scripts.hub.client import Hub, Snapshot
 from scripts.hub.staging import Staging
-from scripts.paths import LOCAL
+from scripts.paths import LOCAL, REQUIREMENTS
 
 
 class WriteError(KitError):
@@ -100,6 +100,8 @@ def check_folder(handler: HandlerSection, folder: Path) -> tuple[int, int]:
         WrongCheckpoint: it does not fit the config.
     """
     names = files_in(folder)
+    if handler.mode == CUSTOM_MODE:
+        return sum((folder / name).stat().st_size for name in names), len(names)
     files = checkpoint_files(names, str(folder), folder.joinpath)
     required = files.configs()
     check_compatible(handler, folder)
@@ -127,6 +129,11 @@ def _complete(handler: HandlerSection, snapshot: Snapshot, hub: Hub, staging: St
         fetch([name], snapshot, hub, staging)
         return staging.folder / name
 
+    if handler.mode == CUSTOM_MODE:
+        required = [name for name in names if not name.startswith(".")]
+        fetch(required, snapshot, hub, staging)
+        staging.keep_only(required)
+        return source_of(snapshot, handler.revision, required)
     files = checkpoint_files(names, model, read)
     weights = files.weights(allow_pickle=handler.allow_pickle)
     required = files.configs()
@@ -136,6 +143,9 @@ def _complete(handler: HandlerSection, snapshot: Snapshot, hub: Hub, staging: St
     shards = files.shards(staging.folder, weights)
     fetch(shards, snapshot, hub, staging)
     required += [*weights, *shards]
+    own_code = [each for each in (handler.custom, REQUIREMENTS) if handler.custom and each in names]
+    fetch(own_code, snapshot, hub, staging)
+    required += own_code
     staging.keep_only(required)
     return source_of(snapshot, handler.revision, required)
 

@@ -22,7 +22,8 @@ from scripts.archives.packing import pack
 from scripts.paths import MODEL_CONFIGS, MODELS
 from scripts.serving.server import Server
 from scripts.serving.torchserve import TorchServe
-from tests.e2e.served import served_modes
+from tests.docs.pages import DOCS, blocks_of
+from tests.e2e.served import ENDPOINT_HANDLER, INFERENCE_SCRIPT, served_modes
 from tests.modes import cases
 
 # Several models load and answer on cores that other processes may use.
@@ -33,6 +34,7 @@ EXPORTED = "onnx"
 SHIPPED = "text_generation_shipped"
 # Without continuous batching, with which TorchServe cannot describe a model.
 STATIC = {"batchSize": 16, "maxBatchDelay": 10}
+OWN_CODE = DOCS / "custom-code.md"
 TEMPLATE = "chat_template.jinja"
 
 
@@ -92,7 +94,31 @@ def store(
         template = configs / TEMPLATE
         pack(_shipped(configs), export_path=store, extra_files=[template], checked=False)
     shutil.copyfile(packed(EXPORTED, "sequence_classification"), store / f"{EXPORTED}.mar")
+    for path in _inference_code(configs):
+        pack(path, export_path=store, checked=False)
     return store
+
+
+def _inference_code(folder: Path) -> list[Path]:
+    """Write the examples of models with their own inference code, and their YAMLs."""
+    examples = [block.text for block in blocks_of(OWN_CODE) if block.language == "python"][1:]
+    model = folder / "endpoint_handler"
+    model.mkdir()
+    (model / "words.txt").write_text("fine film", encoding="utf-8")
+    (model / "handler.py").write_text(examples[0], encoding="utf-8")
+    (folder / "inference.py").write_text(examples[1], encoding="utf-8")
+    handlers = {
+        ENDPOINT_HANDLER: {"mode": "custom", "custom": "handler.py", "model_name": str(model)},
+        INFERENCE_SCRIPT: {
+            "mode": "sequence_classification",
+            "custom": "inference.py",
+            "model_name": str(MODELS / "sequence_classification"),
+        },
+    }
+    for name, handler in handlers.items():
+        document = {**PATIENT, "handler": handler}
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    return [folder / f"{name}.yaml" for name in handlers]
 
 
 def _exact(folder: Path, mode: str, **handler: Any) -> Path:

@@ -5,6 +5,10 @@ from __future__ import annotations
 from handlers.explainers import targets
 from scripts.default_modes import default_modes
 
+# The models with their own inference code.
+ENDPOINT_HANDLER = "endpoint_handler"
+INFERENCE_SCRIPT = "inference_script"
+
 
 def served_modes() -> list[str]:
     """Return the modes that are served."""

@@ -53,7 +53,7 @@ def test_inputs_are_changed_before_the_task_reads_them(load: Load) -> None:
 
 
 def test_the_example_of_the_documentation_strips_html(load: Load) -> None:
-    (example,) = (block.text for block in blocks_of(PAGE) if block.language == "python")
+    example = next(block.text for block in blocks_of(PAGE) if block.language == "python")
     tagged, plain, list_ = results(load(example), "<p>fine&nbsp;film</p>", "fine film", ["fine"])
     assert tagged == plain
     assert (type(list_), str(list_)) == (BadRequest, "Send one text.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import defaultdict
 from typing import Any
 
 import pytest
@@ -26,7 +26,7 @@ class Recorded:
         self.counts: list[tuple[str, float, dict[int, str]]] = []
         self.times: list[str] = []
         self.gauges: dict[str, float] = {}
-        self.buckets: Counter[tuple[str, ...]] = Counter()
+        self.buckets = defaultdict[tuple[str, ...], float](float)
 
     def add_counter(self, name: str, value: float, *, dimensions: list[Any]) -> None:
         if name.endswith("_total"):

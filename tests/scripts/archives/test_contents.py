@@ -191,3 +191,39 @@ def test_own_code_is_packed_and_read_from_the_archive(tmp_path: Path, handlers: 
     (tmp_path / "code" / "mine.py").unlink()
     with refused(WrongConfig, "handler.custom", "code/mine.py"):
         contents(path, handlers=handlers)
+
+
+def test_all_files_of_a_model_with_its_own_code_are_packed(tmp_path: Path, handlers: Path) -> None:
+    model = tmp_path / "model"
+    (model / "code").mkdir(parents=True)
+    (model / "code" / "inference.py").write_text("def model_fn(model_dir): ...", encoding="utf-8")
+    (model / "words.txt").write_text("fine", encoding="utf-8")
+    (model / ".cache").write_text("", encoding="utf-8")
+    path = write_yaml(tmp_path / "own.yaml", model, mode="custom", custom="code/inference.py")
+
+    there = set(contents(path, handlers=handlers))
+
+    own = {"code/inference.py", "words.txt"}
+    assert there == own | PACKAGE | HANDLER | {"MAR-INF/MANIFEST.json"}
+
+
+def test_own_code_in_a_checkpoint_is_found_there(tmp_path: Path, handlers: Path) -> None:
+    checkpoint = tiny.write(tmp_path / "model", "fill_mask")
+    code = checkpoint / "inference.py"
+    code.write_text("def output_fn(prediction, accept): ...", encoding="utf-8")
+    path = write_yaml(tmp_path / "own.yaml", checkpoint, mode="fill_mask", custom="inference.py")
+
+    parts = contents(path, handlers=handlers)
+
+    assert parts["custom/inference.py"] == code
+    assert "batchSize: 1" in bytes(parts["model-config.yaml"]).decode()
+
+
+def test_a_file_in_the_place_of_the_kit_is_refused(tmp_path: Path, handlers: Path) -> None:
+    (tmp_path / "model" / "handlers").mkdir(parents=True)
+    (tmp_path / "model" / "handlers" / "own.py").write_text("", encoding="utf-8")
+    (tmp_path / "model" / "handler.py").write_text("class EndpointHandler: ...", encoding="utf-8")
+    keys = {"mode": "custom", "custom": "handler.py"}
+    path = write_yaml(tmp_path / "own.yaml", tmp_path / "model", **keys)
+    with refused(WrongCheckpoint, "handlers/own.py"):
+        contents(path, handlers=handlers)

@@ -1,0 +1,149 @@
+"""SageMaker's `inference.py`: functions that load a model, and read, predict and write.
+
+https://sagemaker.readthedocs.io/en/stable/frameworks/huggingface/sagemaker.huggingface.html
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from handlers.config.custom_file import FUNCTIONS, KEY
+from handlers.errors import WrongConfig
+from handlers.http.response import JSON
+from handlers.inference_code.base import CONTENT_TYPE, InferenceCode, concrete_type
+from handlers.tasks.custom_code import call, load_error
+from handlers.types.body import RequestBody, ResponseBody
+
+# `transform_fn` takes their place.
+STEPS = ("input_fn", "predict_fn", "output_fn")
+LoadModel = Callable[[], Callable[..., Any]]
+
+
+@dataclass(frozen=True)
+class CodeContext:
+    """What a function that takes `context` gets.
+
+    Attributes:
+        system_properties: `model_dir`, and `gpu_id`, which is None on a CPU.
+    """
+
+    system_properties: Mapping[str, Any]
+
+
+class InferenceScript(InferenceCode):
+    """The functions of a file.
+
+    Args:
+        load_model: returns the model of `mode`, for a file without `model_fn`.
+
+    Raises:
+        WrongConfig: they exclude each other, or `model_fn` fails.
+    """
+
+    kind = "inference.py"
+
+    def __init__(
+        self,
+        module: ModuleType,
+        path: Path,
+        directory: Path,
+        context: CodeContext,
+        load_model: LoadModel,
+    ) -> None:
+        self.file, self._path, self._context = path.name, path, context
+        self._functions = {name: getattr(module, name, None) for name in FUNCTIONS}
+        self._check()
+        self._model = self._load(directory, load_model)
+
+    def respond(self, body: RequestBody) -> ResponseBody:
+        if self._defines("transform_fn"):
+            content, kind = body.content, body.content_type
+            result = self._call("transform_fn", self._model, content, kind, _accepted(body))
+            return self._written(result, body.accept, "transform_fn")
+        if self._defines("input_fn"):
+            data = self._call("input_fn", body.content, body.content_type)
+        else:
+            data = body.decode()
+        if self._defines("predict_fn"):
+            prediction = self._call("predict_fn", data, self._model)
+        else:
+            prediction = call(predict, "the model", self.file, data, self._model)
+        if self._defines("output_fn"):
+            result = self._call("output_fn", prediction, _accepted(body))
+            return self._written(result, body.accept, "output_fn")
+        return self.encoded(prediction, body.accept, "predict_fn")
+
+    def _defines(self, name: str) -> bool:
+        return self._functions[name] is not None
+
+    def _check(self) -> None:
+        for name, function in self._functions.items():
+            if function is not None and not callable(function):
+                raise WrongConfig(
+                    KEY, f"is {self.file}, whose {name} is no function", f"define {name} with def"
+                )
+        others = [name for name in STEPS if self._defines(name)]
+        if self._defines("transform_fn") and others:
+            raise WrongConfig(
+                KEY,
+                f"is {self.file}, which has transform_fn and {others[0]}",
+                f"transform_fn takes the place of {', '.join(STEPS)}; keep one way",
+            )
+
+    def _load(self, directory: Path, load_model: LoadModel) -> Any:
+        if not self._defines("model_fn"):
+            return load_model()
+        try:
+            return self._with_context("model_fn", str(directory))()
+        except Exception as error:
+            raise load_error(error, self._path, "whose model_fn fails") from error
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        return call(self._with_context(name, *arguments), name, self.file)
+
+    def _with_context(self, name: str, *arguments: Any) -> Callable[[], Any]:
+        """Return a function with its arguments, and with the context if it takes one more."""
+        function: Any = self._functions[name]
+        if _takes(function, len(arguments) + 1):
+            return partial(function, *arguments, self._context)
+        return partial(function, *arguments)
+
+    def _written(self, result: Any, accept: str, name: str) -> ResponseBody:
+        """Return a body that a function has written: alone, or with its content type."""
+        kind = concrete_type(accept) or JSON
+        if isinstance(result, tuple) and len(result) == 2:
+            result, kind = result
+            if not CONTENT_TYPE.fullmatch(str(kind)):
+                raise self.failed(name, "a second value that is no content type")
+        if isinstance(result, str):
+            result = result.encode("utf-8", "backslashreplace")
+        if isinstance(result, (bytes, bytearray)):
+            return ResponseBody(bytes(result), str(kind))
+        return self.encoded(result, accept, name)
+
+
+def predict(data: Any, model: Callable[..., Any]) -> Any:
+    """Return what a model returns for decoded data."""
+    if not isinstance(data, dict):
+        return model(data)
+    inputs = data.pop("inputs", data)
+    return model(inputs, **(data.get("parameters") or {}))
+
+
+def _accepted(body: RequestBody) -> str:
+    return concrete_type(body.accept) or JSON
+
+
+def _takes(function: Callable[..., Any], count: int) -> bool:
+    """Return whether a function takes a number of positional arguments."""
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError:
+        return False
+    return True
