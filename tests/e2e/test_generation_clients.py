@@ -13,6 +13,8 @@ from tests.e2e.test_openai import MESSAGES, PROMPT, generated
 TOKENS = 20
 # The sentence of the error of a temperature of 9, which each program sends.
 TOO_HOT = "temperature is 9; it should be less than or equal to 2"
+# At the address of a model, its name and the key are not read.
+NAMED = {"model": "m", "key": "none"}
 TOO_LONG = "more than this model's 256; shorten one of them."
 
 
@@ -75,6 +77,16 @@ def test_langchain(job: dict[str, Any], text: str) -> None:
     check_chats(found, text)
     assert found["object"]
     assert found["called"] == ["Animal"]
+
+
+@pytest.mark.nightly
+def test_llama_index(job: dict[str, Any], text: str) -> None:
+    found = run_program(OLDER_CLIENTS, "llama_index_chat_client", {**job, **NAMED})
+    check_chats(found, text)
+    assert found["asynchronous"] == text
+    assert found["completion"] == "".join(found["completion_stream"]) == text
+    assert found["object"] in ("fox", "bear")
+    assert found["called"] == ["animal"]
 
 
 @pytest.mark.nightly

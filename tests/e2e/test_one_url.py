@@ -21,7 +21,7 @@ from scripts.serving.server import Server
 from scripts.serving.tokens import Tokens
 from scripts.serving.torchserve import TorchServe
 from tests.e2e.asking import ask_json
-from tests.e2e.clients import run_client
+from tests.e2e.clients import FRAMEWORKS, OLDER_CLIENTS, run_client, run_program
 from tests.e2e.served import served_modes
 from tests.e2e.test_rollout import SAMPLE, write_config
 from tests.serving import differences
@@ -85,6 +85,34 @@ def test_openais_client_reads_that_there_is_no_such_model(answers: Any) -> None:
 def test_hugging_faces_client_chats_and_embeds(answers: Any, vectors: Any, chat: str) -> None:
     assert answers["hugging_face"]["chat"] == chat
     assert not differences(answers["hugging_face"]["vectors"], vectors[:1], 1e-3)
+
+
+@pytest.fixture
+def framework_job(one_url: str) -> dict[str, Any]:
+    """What the programs of frameworks are told."""
+    connection = {"base_url": f"{one_url}/v1", "key": KEY}
+    asked = {"messages": MESSAGES, "prompt": MESSAGES[0]["content"], "texts": TEXTS, "count": 12}
+    return {**connection, **asked, "writer": WRITER, "embedder": EMBEDDER}
+
+
+@pytest.mark.nightly
+def test_langchain_litellm_and_llama_index_use_two_models(
+    framework_job: dict[str, Any], vectors: Any, chat: str
+) -> None:
+    found = run_program(FRAMEWORKS, "one_url_frameworks_client", framework_job)
+    for answers in found["chats"].values():
+        assert answers["answer"] == "".join(answers["stream"]) == chat
+    for each in found["vectors"].values():
+        assert not differences(each, vectors, 1e-3)
+
+
+@pytest.mark.nightly
+def test_llama_indexs_chat_class_asks_the_model_by_its_name(
+    framework_job: dict[str, Any], chat: str
+) -> None:
+    job = {**framework_job, "model": WRITER}
+    found = run_program(OLDER_CLIENTS, "llama_index_chat_client", job)
+    assert found["answer"] == "".join(found["stream"]) == chat
 
 
 def test_tritons_client_reads_metadata_and_asks_versions(server: Server, answers: Any) -> None:
