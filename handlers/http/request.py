@@ -87,8 +87,12 @@ class HttpRequest:
 
     @property
     def describes(self) -> bool:
-        """Whether it is TorchServe's describe call, which has the header and no row."""
-        return self.headers.get("describe") == "True" and not self.row
+        """Whether it is TorchServe's describe call.
+
+        Clients may send its header, too; TorchServe adds another one, `explain`, to their requests.
+        """
+        own = self.headers.get("describe") == "True" and "explain" not in self.headers
+        return own and not self.row
 
     @property
     def by_grpc(self) -> bool:

@@ -105,8 +105,8 @@ class ContinuousResponses:
         self._has_ended_one = any(each.is_finished for each in ready.values())
         context.stopping_criteria = {}
         bodies = [
-            self._part(context, index, ids[index], headers[index], ready.get(ids[index]))
-            for index in range(len(rows))
+            self._part(context, index, HttpRequest(row, headers[index]), ready.get(ids[index]))
+            for index, row in enumerate(rows)
         ]
         self._report(context)
         return bodies
@@ -144,11 +144,11 @@ class ContinuousResponses:
         self,
         context: Any,
         index: int,
-        number: str,
-        headers: Headers,
+        http_request: HttpRequest,
         ready: Ready[HttpResponse] | None,
     ) -> bytes:
         """Return the next part of a response, and say in the context whether others follow."""
+        number = context.request_ids[index]
         if number in self._complete:
             self._complete.discard(number)
             return _set_part(context, index, HttpResponse(b""), ends=True)
@@ -156,7 +156,7 @@ class ContinuousResponses:
             del context.request_ids[index]
             return b""
         response = _merged(ready)
-        if number in self._begun or _is_one_message(headers):
+        if number in self._begun or _is_one_message(http_request):
             self._begun.add(number)
             return _set_part(context, index, response, ends=ready.is_finished)
         if ready.is_finished:
@@ -216,9 +216,8 @@ class ContinuousWorker(Worker):
         end_worker()
 
 
-def _is_one_message(headers: Headers) -> bool:
+def _is_one_message(http_request: HttpRequest) -> bool:
     """Return whether a response is one message, which is its last: not over HTTP."""
-    http_request = HttpRequest({}, headers)
     return http_request.by_grpc or http_request.describes
 
 

@@ -290,9 +290,10 @@ def test_a_path_that_ends_with_explain_requests_an_explanation(path: str, explai
     assert HttpRequest({}, {"url_path": path, "explain": "False"}).explains is explains
 
 
-def test_a_describe_call_has_no_row() -> None:
+def test_a_describe_call_has_no_row_and_is_no_prediction() -> None:
     assert HttpRequest({}, {"describe": "True"}).describes
     assert not HttpRequest({"body": "A film"}, {"describe": "True"}).describes
+    assert not HttpRequest({}, {"describe": "True", "explain": "False"}).describes
 
 
 @pytest.mark.parametrize(

@@ -141,6 +141,16 @@ def test_an_error_is_a_whole_response(classification: Frontend) -> None:
     assert read_json(sent["wrong"].body)["code"] == 400
 
 
+@pytest.mark.parametrize(("content", "status"), [("A fine film", 200), (3, 400)])
+def test_the_header_of_describe_calls_is_not_read_from_clients(
+    classification: Frontend, content: Any, status: int
+) -> None:
+    """TorchServe sends no head before a part that ends a response, so the client would wait."""
+    classification.add("a", {"inputs": content}, {**HEADERS, "describe": "True"})
+    sent = classification.run()["a"]
+    assert (sent.status, sent.is_whole) == (status, status == 400)
+
+
 def test_a_request_by_grpc_has_one_message(classification: Frontend) -> None:
     classification.add("a", {"inputs": "A fine film"}, GRPC)
     sent = classification.run()["a"]
