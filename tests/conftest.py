@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -23,6 +24,9 @@ from tests.serving import Served
 from tests.standins import torch_neuron, torch_neuronx
 
 pytest_plugins = ["tests.sentences"]
+
+# What is imported and collected is never garbage; to look through it takes a sixth of the time.
+gc.disable()
 
 # Tests do not fail on a busy machine, and a run that failed can be repeated.
 settings.register_profile(
@@ -84,6 +88,12 @@ def require_groups(config: pytest.Config, items: list[pytest.Item]) -> None:
         raise pytest.UsageError(
             "pytest-xdist has not read the groups; install its versions in requirements/dev.txt"
         )
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage from now on, without looking through what is there already."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -42,9 +43,14 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 WIRE_FORMATS = sorted((HANDLERS / "protocols").rglob("*.py"))
 
 
-def imports(path: Path) -> Iterator[str]:
-    """Yield every imported name: in functions, in TYPE_CHECKING blocks and by name, too."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+@cache
+def imports(path: Path) -> tuple[str, ...]:
+    """Return every imported name: in functions, in TYPE_CHECKING blocks and by name, too."""
+    return tuple(_imports(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+def _imports(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -65,9 +71,6 @@ def _literal_start(argument: ast.expr) -> Iterator[str]:
         yield str(first.value).rstrip(".")
 
 
-IMPORTS = {path: list(imports(path)) for path in FILES}
-
-
 def begins(name: str, prefix: str) -> bool:
     return name == prefix or name.startswith(f"{prefix}.")
 
@@ -85,7 +88,7 @@ def test_an_import_points_down() -> None:
     for path in FILES:
         own = package_of(path)
         used = {
-            name.split(".")[1] for name in IMPORTS[path] if begins(name, "handlers") and "." in name
+            name.split(".")[1] for name in imports(path) if begins(name, "handlers") and "." in name
         }
         upward += [
             f"{path.relative_to(ROOT)} imports {name}, which is above it"
@@ -100,7 +103,7 @@ def test_an_import_names_its_package() -> None:
     assert not [
         f"{path.relative_to(ROOT)} imports {name}"
         for path in FILES
-        for name in IMPORTS[path]
+        for name in imports(path)
         if name.startswith(".") or name == "handlers"
     ]
 
@@ -116,7 +119,7 @@ def test_a_wire_format_knows_a_model_by_its_model_info_alone() -> None:
 
 
 def test_only_the_entry_point_and_its_package_import_torchserve() -> None:
-    users = {package_of(path) for path in FILES for name in IMPORTS[path] if begins(name, "ts")}
+    users = {package_of(path) for path in FILES for name in imports(path) if begins(name, "ts")}
     assert users == {"transformers_handler", "torchserve", "compat"}
 
 
@@ -145,7 +148,7 @@ def imported_from(paths: Iterable[Path], prefixes: Iterable[str]) -> list[str]:
     return [
         f"{path.relative_to(ROOT)} imports {name}"
         for path in paths
-        for name in IMPORTS[path]
+        for name in imports(path)
         if any(begins(name, prefix) for prefix in prefixes)
     ]
 
@@ -157,7 +160,7 @@ def _modules(package: str) -> dict[str, set[str]]:
     return {
         module: {
             known
-            for name in IMPORTS[path]
+            for name in imports(path)
             for known in names
             if known != module and (name == known or name.rpartition(".")[0] == known)
         }

@@ -12,6 +12,7 @@ import json
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -23,7 +24,6 @@ LINES = "application/jsonlines"
 CSV = "text/csv"
 LENGTH = "Inference-Header-Content-Length"
 LARGE = 0.02  # the share of large bodies
-BOMB = gzip.compress(bytes(2**27), 9)
 
 Make = Callable[[Random, str, int], tuple[bytes, dict[str, str]]]
 
@@ -269,8 +269,13 @@ def _compressed(make: Make) -> Make:
     return packed
 
 
+@cache
+def _compressed_zeros() -> bytes:
+    return gzip.compress(bytes(2**27), 9)
+
+
 def _bomb(random: Random, mode: str, size: int) -> tuple[bytes, dict[str, str]]:
-    return BOMB, {"Content-Type": JSON, "Content-Encoding": "gzip"}
+    return _compressed_zeros(), {"Content-Type": JSON, "Content-Encoding": "gzip"}
 
 
 IN_JSON = {"Content-Type": JSON}

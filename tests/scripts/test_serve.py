@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from scripts.serving.fork_server.start import VARIABLE
 from scripts.serving.ports import free_ports, is_free
 from scripts.serving.processes import group_members
 from scripts.serving.server import Server
@@ -24,6 +25,8 @@ class Line:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.workdir, self.ports = folder, folder / "server", free_ports()
+        # The archive imports no packages.
+        self.environment = {**os.environ, VARIABLE: "off"}
         (folder / "store").mkdir()
         write_archive(folder / "store", "echo", ECHO)
 
@@ -35,7 +38,12 @@ class Line:
 
     def run(self, verb: str, *more: str) -> tuple[int, str, str]:
         ended = subprocess.run(
-            self.command(verb, *more), cwd=self.folder, capture_output=True, text=True, timeout=240
+            self.command(verb, *more),
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=240,
         )
         return ended.returncode, ended.stdout, ended.stderr
 
@@ -105,7 +113,9 @@ def test_a_broken_archive_is_named_and_the_others_are_served(line: Line) -> None
 
 def test_in_the_foreground_a_signal_stops_all_of_it(line: Line) -> None:
     command = line.command("start", "--foreground")
-    process = subprocess.Popen(command, cwd=line.folder, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, cwd=line.folder, env=line.environment, stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout
     log = ""
     while "Ask at" not in log and (printed := process.stdout.readline()):

@@ -19,7 +19,7 @@ from scripts.archives.exports import EXPORTING, exported, samples
 from scripts.paths import ARTIFACTS
 from tests import tiny
 from tests.sentences import refused
-from tests.test_architecture import FILES, HANDLERS, IMPORTS, package_of
+from tests.test_architecture import FILES, HANDLERS, imports, package_of
 
 MODE = "sequence_classification"
 Kept = Callable[..., bool]
@@ -101,13 +101,13 @@ def test_everything_that_an_export_imports_is_code_that_it_depends_on() -> None:
         if path in reached:
             continue
         reached.add(path)
-        modules = [module.partition(".")[2].split(".") for module in IMPORTS[path]]
+        modules = [module.partition(".")[2].split(".") for module in imports(path)]
         places = [HANDLERS.joinpath(*parts[:count]) for parts in modules for count in (-1, None)]
         waiting += [
             file
             for place in places
             for file in (place.with_suffix(".py"), place / "__init__.py")
-            if file in IMPORTS
+            if file in FILES
         ]
     packages = {package_of(path) for path in reached} - {"__init__", "telemetry"}
     assert packages == {Path(name).stem for name in EXPORTING}

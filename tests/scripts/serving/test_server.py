@@ -13,6 +13,8 @@ from scripts.serving.torchserve import TorchServe
 from tests.standins.archives import write_archive
 from tests.waiting import wait_for
 
+pytestmark = pytest.mark.usefixtures("small_fork_server")
+
 # Computes until a file is there, as a model does.
 BUSY = """
 from pathlib import Path

@@ -24,6 +24,8 @@ from tests.sentences import refused
 from tests.standins.archives import BROKEN, ECHO, KILLED, SLOW, write_archive
 from tests.waiting import wait_for
 
+pytestmark = pytest.mark.usefixtures("small_fork_server")
+
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -35,6 +37,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with all packages in its fork server."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", "/poison")
         patch.delenv("HF_HUB_OFFLINE", raising=False)
@@ -206,20 +209,22 @@ def break_archives(store: Path) -> dict[str, Path]:
 def test_broken_archives_are_named_and_the_others_are_served(tmp_path: Path) -> None:
     store = tmp_path / "store"
     store.mkdir()
-    for name, handler in (("echo", ECHO), ("broken", BROKEN)):
+    for name, handler in (("echo", ECHO), ("broken", BROKEN), ("killed", KILLED)):
         write_archive(store, name, handler)
     content = bytearray(write_archive(store, "changed", ECHO).read_bytes())
     content[content.index(b"class Echo") + 6] ^= 1  # Only unpacking finds that.
     (store / "changed.mar").write_bytes(content)
-    names = {*break_archives(store), "broken", "changed"}
+    loaded = {"broken", "changed", "killed"}
+    names = {*break_archives(store), *loaded}
     reasons = dict[str, str]()
     served = TorchServe(tmp_path / "work", model_store=store, on_failed=reasons.__setitem__)
     with served as server:
         assert ask(server).is_success
         assert reasons.keys() == names
         assert "did you mean" in reasons["broken"]
-        assert server.models.keys() == {"echo", "broken", "changed"}
-        assert server.left_out.keys() == names - {"broken", "changed"}
+        assert reasons["killed"] == "its worker was ended by SIGKILL"
+        assert server.models.keys() == {"echo", *loaded}
+        assert server.left_out.keys() == names - loaded
 
 
 def test_broken_archives_alone_are_not_served(tmp_path: Path) -> None:
@@ -232,19 +237,12 @@ def test_broken_archives_alone_are_not_served(tmp_path: Path) -> None:
     assert Server.of(tmp_path / "work") is None
 
 
-@pytest.mark.parametrize(
-    ("handler", "reason"),
-    [
-        (KILLED, "its worker was ended by SIGKILL"),
-        pytest.param(SLOW, "it did not load within the startupTimeout", marks=pytest.mark.nightly),
-    ],
-)
-def test_the_end_of_a_worker_without_an_error_is_reported(
-    handler: str, reason: str, tmp_path: Path
-) -> None:
-    write_archive(tmp_path, "broken", handler, "startupTimeout: 2\n")
+@pytest.mark.nightly
+def test_a_model_that_does_not_load_within_its_time_limit_is_reported(tmp_path: Path) -> None:
+    write_archive(tmp_path, "slow", SLOW, "startupTimeout: 2\n")
 
-    with pytest.raises(ModelsFailed, match=f"broken did not load: {reason}"):
+    reason = "it did not load within the startupTimeout"
+    with pytest.raises(ModelsFailed, match=f"slow did not load: {reason}"):
         TorchServe(tmp_path / "work", model_store=tmp_path).start()
 
 
