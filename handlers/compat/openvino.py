@@ -5,10 +5,22 @@ Programs run this file without the kit on their path, so that it imports nothing
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
+
+
+def disable_usage_reports() -> None:
+    """Have OpenVINO's packages, when they are imported, send no reports of their use to Intel.
+
+    They would send one with each import and each export, to Google Analytics, from a fork of the
+    process. It must be called before they are imported.
+
+    Breaks when they send reports without the package `openvino_telemetry`, or require it.
+    """
+    sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]  # makes an import fail
 
 
 def tokenizer_operation() -> Callable[..., Any]:

@@ -17,6 +17,7 @@ from typing import Any
 from transformers.utils import logging
 
 from handlers.compat.imports import hide_incompatible
+from handlers.compat.openvino import disable_usage_reports
 from handlers.compat.torchserve import drop_receipts
 from handlers.errors import WrongConfig
 
@@ -27,6 +28,7 @@ def require_package(package: str, reason: str, install: str) -> Any:
     Raises:
         WrongConfig: the package is not installed or cannot be imported.
     """
+    disable_usage_reports()
     try:
         with hide_incompatible(package):
             module = import_module(package)

@@ -15,9 +15,13 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 import numpy as np
+
+run_path(str(Path(__file__).parents[2] / "compat" / "openvino.py"))["disable_usage_reports"]()
+
 import openvino
 import openvino_genai
 

@@ -30,6 +30,10 @@ from pathlib import Path
 from runpy import run_path
 
 import numpy as np
+
+COMPAT = run_path(str(Path(__file__).parents[2] / "compat" / "openvino.py"))
+COMPAT["disable_usage_reports"]()
+
 import openvino
 import openvino_genai
 from openvino import opset13
@@ -101,8 +105,7 @@ def _detokenizer(tokens: Sequence[bytes]) -> openvino.Model:
         opset13.convert(ids, "i32"),
         *(opset13.constant(each) for each in (places[:-1], places[1:], characters)),
     ]
-    compat = run_path(str(Path(__file__).parents[2] / "compat" / "openvino.py"))
-    create = compat["tokenizer_operation"]()
+    create = COMPAT["tokenizer_operation"]()
     pieces = create(
         "VocabDecoder", [each.output(0) for each in inputs], {"skip_tokens": []}
     ).outputs()

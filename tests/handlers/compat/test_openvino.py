@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from handlers.compat import openvino as compat
 from handlers.compat.imports import hide_incompatible
 
 pytestmark = pytest.mark.openvino
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_an_operation_of_the_tokenizers_is_a_node_of_a_graph() -> None:
@@ -21,6 +24,29 @@ def test_an_operation_of_the_tokenizers_is_a_node_of_a_graph() -> None:
     letters = opset13.constant(np.frombuffer(b"a", dtype=np.uint8))
     node = create("StringTensorPack", [each.output(0) for each in (*places, letters)], {})
     assert node.outputs()[0].get_element_type().get_type_name() == "string"
+
+
+def test_packages_that_are_imported_send_no_reports_of_their_use() -> None:
+    """Each would be sent from a fork of the process."""
+    script = (
+        "import sys\n"
+        "forks = []\n"
+        "sys.addaudithook(lambda event, _: forks.append(event) if event == 'os.fork' else None)\n"
+        "from handlers.process.packages import require_package\n"
+        "for package in ('openvino', 'openvino_genai', 'nncf', 'optimum.intel.openvino'):\n"
+        "    require_package(package, 'this test', '')\n"
+        "loaded = [name for name in sys.modules if name.startswith('openvino_telemetry.')]\n"
+        "print(forks, loaded)\n"
+    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == "[] []\n"
+
+
+@pytest.mark.parametrize("name", ["openvino_genai_process.py", "openvino_genai_trial.py"])
+def test_a_program_disables_the_reports_before_it_imports_openvino(name: str) -> None:
+    text = (ROOT / "handlers" / "generation" / "backends" / name).read_text(encoding="utf-8")
+    assert text.index('["disable_usage_reports"]()') < text.index("\nimport openvino")
 
 
 def test_optimum_refuses_gemma_of_a_newer_transformers_outside_of_the_block() -> None:
