@@ -106,15 +106,20 @@ def require_same_code(archives: Sequence[Archive]) -> None:
     """
     first, *others = archives
     for other in others:
-        if _code_sums(other.folder) != _code_sums(first.folder):
+        if code_sums(other.folder / "handlers") != code_sums(first.folder / "handlers"):
             raise ArchiveError(
                 f"{other.name} and {first.name} were packed with different versions of the kit;"
                 " pack them again, or serve each in a process of its own."
             )
 
 
-def _code_sums(folder: Path) -> dict[str, str]:
-    files = sorted((folder / "handlers").rglob("*.py"))
+def code_sums(folder: Path) -> dict[str, str]:
+    """Return the sum of each Python file in a folder, by its path.
+
+    Raises:
+        ArchiveError: one cannot be read.
+    """
+    files = sorted(folder.rglob("*.py"))
     return {str(file.relative_to(folder)): sha256(file) for file in files}
 
 
