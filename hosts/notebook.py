@@ -171,7 +171,7 @@ class Engine(engine.Engine):
     ) -> Any:
         """Return the explanation of an input, or a list of them for a list of inputs.
 
-        It takes the same arguments as :meth:`predict`; parameters can be `target` and `method`, too.
+        It takes the arguments of :meth:`predict`; `target` and `method` are parameters, too.
         """
         if _are_requests(requests):
             return super().explain(requests, meter, deadline, http_request_ids)
