@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 import yaml
@@ -82,11 +82,11 @@ def main(
     require_free(port)
     store = folder / STORE
     store.mkdir(parents=True, exist_ok=True)
-    archives = [_archive(model, mode, revision, folder, store) for model in models]
+    archives = [archive_of(model, mode, revision, folder, store) for model in models]
     names = [path.stem for path in archives]
     if host is Host.ASGI:
         _show(names, folder, port)
-        _serve_here(archives, port)
+        serve_in_process(archives, ["--port", str(port)])
     serve.start(
         models=names,
         port=torchserve_port,
@@ -160,8 +160,21 @@ def example_of(name: str, mode: str, url: str) -> str:
     return shlex.join(["curl", address, "-H", "Content-Type: application/json", "-d", body])
 
 
-def _archive(model: str, mode: str | None, revision: str | None, folder: Path, store: Path) -> Path:
-    """Return the archive of a model, which is downloaded and packed where it is not one."""
+def archive_of(
+    model: str, mode: str | None, revision: str | None, folder: Path, store: Path
+) -> Path:
+    """Return the archive of a model, which is downloaded and packed where it is not one.
+
+    Args:
+        model: its id on the hub, its folder, its YAML or its archive.
+        mode: its mode, where the files fit several.
+        revision: its revision on the hub.
+        folder: where its YAML is written.
+        store: where its archive is put.
+
+    Raises:
+        KitError: it is not served, or cannot be had.
+    """
     path = Path(model)
     if path.suffix == ARCHIVE and path.is_file():
         target = store / path.name
@@ -175,6 +188,19 @@ def _archive(model: str, mode: str | None, revision: str | None, folder: Path, s
         download_models.main([config])
     create_archive.main([config], export_path=store)
     return store / f"{model_name(config)}{ARCHIVE}"
+
+
+def serve_in_process(archives: Sequence[Path], options: Sequence[str]) -> NoReturn:
+    """Serve archives without TorchServe, in place of this process, until SIGTERM or Ctrl-C.
+
+    Args:
+        archives: the archives.
+        options: options of `python -m hosts.asgi`.
+    """
+    arguments = ["-m", "hosts.asgi", *map(str, map(Path.absolute, archives)), *options]
+    console.file.flush()
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    os.execve(sys.executable, [sys.executable, *arguments], environment)  # noqa: S606
 
 
 def _checked(model: str, mode: str | None, revision: str | None) -> ModelCheck:
@@ -193,14 +219,6 @@ def _show(names: Sequence[str], folder: Path, port: int) -> None:
         if config.is_file():
             command = example_of(name, ModelConfig.read(config).handler.mode, url)
             console.print(f"  {command}", markup=False)
-
-
-def _serve_here(archives: Sequence[Path], port: int) -> None:
-    """Serve archives without TorchServe, in place of this process, until Ctrl-C."""
-    arguments = ["-m", "hosts.asgi", *map(str, map(Path.absolute, archives)), "--port", str(port)]
-    console.file.flush()
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    os.execve(sys.executable, [sys.executable, *arguments], environment)  # noqa: S606
 
 
 def _command(script: str, *arguments: str) -> str:

@@ -44,7 +44,7 @@ def test_what_is_copied_exists_and_is_sent_to_the_builder(path: Path) -> None:
 @every_dockerfile
 def test_versions_are_those_of_the_locks(path: Path) -> None:
     text = path.read_text("utf-8")
-    assert re.search(r"pip install -r requirements/(server|kserve)\.txt ", text)
+    assert re.search(r"pip install -r requirements/server\.txt ", text)
     assert "pip install --no-deps -r requirements/openvino-no-deps.txt" in text
     assert "==" not in text.replace("'^torch==", "")
 

@@ -10,7 +10,7 @@ import kubernetes_validate
 import pytest
 import typer
 
-from hosts.kserve.__main__ import main
+from hosts.kserve import main
 from scripts.paths import ROOT
 from scripts.serving.properties import read_properties
 from tests.deploy.rendered import FOLDERS, MANIFESTS, pods, render, unpack_kubectl
@@ -155,4 +155,4 @@ def test_keda_reads_the_queue_time_of_the_model(kubectl: Path) -> None:
     query = metric["external"]["metric"]["query"]
     assert f'model_name="{service["metadata"]["name"]}"' in query
     (name,) = set(re.findall(r"(request_\w+_seconds)_", query))
-    assert f'Histogram("{name}"' in (ROOT / "hosts/kserve/hosted_model.py").read_text("utf-8")
+    assert f'Histogram("{name}"' in (ROOT / "hosts/batch_metrics.py").read_text("utf-8")
