@@ -23,8 +23,6 @@ INFINITY := .venv-infinity
 VLLM := .venv-vllm
 # Ray, which serves archives and scores files; `make test-ray` tests it.
 RAY := .venv-ray
-# KServe's SDK, which serves archives; `make test-kserve` tests it.
-KSERVE := .venv-kserve
 # The documentation site.
 DOCS := .venv-docs
 # Writes requirements/*.txt.
@@ -56,7 +54,7 @@ install = $(UV) pip install $(if $(TORCH_BACKEND),--torch-backend $(TORCH_BACKEN
 PARALLEL := --numprocesses 3 --dist loadgroup --no-loadscope-reorder
 TESTED := $(TEST_READY) models browser wrk $(CLIENTS)/.ready $(OLDER_CLIENTS)/.ready $(DOCS)/.ready
 # Tests that need no environment or quiet machine of their own.
-HERE := not vllm and not ray and not kserve and not soak
+HERE := not vllm and not ray and not soak
 # What notices that transformers has changed: each mode, each kind of checkpoint, batches of its families,
 # and the parts of `generate` that the kit replaces.
 LATEST_SET := $(addprefix tests/handlers/,test_contract.py test_batch_independence.py checkpoints compat formats/test_pretrained.py \
@@ -78,16 +76,16 @@ help:
 	@echo "make stop         stop that server"
 	@echo "make serve-ray    serve the same models with Ray Serve on 127.0.0.1:8080"
 	@echo "make stop-ray     stop that server"
-	@echo "make serve-kserve serve the same models behind KServe's SDK on 127.0.0.1:8080"
+	@echo "make serve-kserve serve the same models with the contract of KServe's containers on 127.0.0.1:8080"
 	@echo "make stop-kserve  stop that server"
 	@echo "make install      create .venv with the kit and what serving needs; demo, serve and test do it too"
 	@echo "make test         run the unit and contract tests"
 	@echo "make test-e2e     run the tests that send requests to real servers"
 	@echo "make test-latest  run a small set of tests with the newest transformers"
-	@echo "make test-nightly run every test, also those with vLLM, Ray, KServe's SDK and under faults"
+	@echo "make test-nightly run every test, also those with vLLM and Ray, and under faults"
 	@echo "make test-vllm    run the tests that need vLLM"
 	@echo "make test-ray     run the tests that need Ray"
-	@echo "make test-kserve  run the tests that need KServe's SDK"
+	@echo "make test-kserve  run the tests with KServe's client"
 	@echo "make test-soak    run the short soak as a test, on a machine that does nothing else"
 	@echo "make durations    write the slowest tests of CI to tests/durations.md"
 	@echo "make golden       write the error sentences that the tests compare; GOLDEN=tests/scripts takes fewer"
@@ -149,7 +147,7 @@ $(VLLM)/.ready: requirements/vllm.txt | $(UV)
 	touch $@
 
 # `-e .`: their processes import `hosts` from this folder. Archives of `save_mode: auto` are OpenVINO's.
-$(RAY)/.ready $(KSERVE)/.ready: .venv-%/.ready: pyproject.toml requirements/%.txt requirements/openvino-no-deps.txt | $(UV)
+$(RAY)/.ready: .venv-%/.ready: pyproject.toml requirements/%.txt requirements/openvino-no-deps.txt | $(UV)
 	$(call environment,.venv-$*)
 	$(call install,.venv-$*,-r requirements/$*.txt)
 	$(call install,.venv-$*,--no-deps -r requirements/openvino-no-deps.txt -e .)
@@ -184,11 +182,11 @@ serve-ray: archives $(RAY)/.ready
 stop-ray: $(RAY)/.ready
 	$(RAY)/bin/python -m scripts.serve_ray stop
 
-serve-kserve: archives $(KSERVE)/.ready
-	$(KSERVE)/bin/python -m scripts.serve_kserve start $(SERVED:%=--models %)
+serve-kserve: archives
+	$(RUN) -m scripts.serve_kserve start $(SERVED:%=--models %)
 
-stop-kserve: $(KSERVE)/.ready
-	$(KSERVE)/bin/python -m scripts.serve_kserve stop
+stop-kserve: $(READY)
+	$(RUN) -m scripts.serve_kserve stop
 
 # The HTML pages are tested in a real browser; Debian's is installed where there is none.
 browser:
@@ -236,7 +234,7 @@ test-latest: $(LATEST)/.ready models $(CLIENTS)/.ready
 test-nightly: $(TESTED) $(LATEST)/.ready $(FRAMEWORKS)/.ready
 	$(RUN) -m pytest $(PARALLEL) -m "$(HERE)"
 	$(LATEST)/bin/python -m pytest $(PARALLEL) -m "not openvino and $(HERE)" tests/handlers tests/scripts
-	$(MAKE) test-vllm test-ray test-kserve test-soak
+	$(MAKE) test-vllm test-ray test-soak
 
 # The slowest 100 tests of `make test` and `make test-e2e`, into tests/durations.md.
 durations: $(TESTED)
@@ -258,9 +256,9 @@ golden: $(TEST_READY)
 test-ray: $(TEST_READY) $(RAY)/.ready
 	$(RUN) -m pytest -m ray tests/hosts
 
-# The gateway and KServe's clients are in the environment of the clients.
-test-kserve: $(TEST_READY) $(KSERVE)/.ready $(CLIENTS)/.ready
-	$(RUN) -m pytest -m kserve tests/hosts
+# KServe's clients are in the environment of the clients; `make test` runs these tests, too.
+test-kserve: $(TEST_READY) $(CLIENTS)/.ready
+	$(RUN) -m pytest tests/hosts/test_kserve.py
 
 docs: $(DOCS)/.ready $(READY)
 	$(RUN) -m scripts.write_openapi

@@ -63,41 +63,6 @@ def open_archive(path: Path, expected: str | None = None) -> Archive:
     return Archive(folder, model["modelName"], str(model.get("modelVersion", "1.0")), digest)
 
 
-def find_archives(path: Path) -> list[Path]:
-    """Return the archives in a folder, or the path itself if it is an archive.
-
-    Raises:
-        ArchiveError: the folder has none.
-    """
-    if not path.is_dir() or (path / MANIFEST).is_file():
-        return [path]
-    files = sorted(each for each in path.glob("[!.]*") if each.name.endswith(SUFFIXES))
-    found = files or sorted(each.parents[1] for each in path.glob(f"[!.]*/{MANIFEST}"))
-    if not found:
-        raise ArchiveError(f"{path} has no archives; pack one with scripts/create_archive.py.")
-    return found
-
-
-def open_archives(paths: Sequence[Path], name: str = "") -> list[tuple[str, Archive]]:
-    """Open the archives of one process, and return each with the name under which it is served.
-
-    Args:
-        paths: archives, or folders of archives.
-        name: the name of the only archive; by default that in its manifest.
-
-    Raises:
-        ArchiveError: there is none, or they cannot be served by one process.
-    """
-    archives = [open_archive(file) for path in paths for file in find_archives(path)]
-    require_same_code(archives)
-    if name and len(archives) > 1:
-        raise ArchiveError("--model-name names one model, and there are several archives.")
-    named = {name or archive.name: archive for archive in archives}
-    if len(named) < len(archives):
-        raise ArchiveError("Two archives have the same name; serve one of them.")
-    return list(named.items())
-
-
 def require_same_code(archives: Sequence[Archive]) -> None:
     """Check that archives have the same `handlers` package, of which a process imports one.
 

@@ -1,4 +1,5 @@
-"""What the handler of TorchServe reports of a batch, under the same names in Prometheus' format."""
+"""What the handler of TorchServe reports of a batch, under the same names in Prometheus' format,
+and how long requests take."""
 
 from __future__ import annotations
 
@@ -14,12 +15,15 @@ from hosts.archive_handlers import BUCKETS, Meter
 LABELS = ("model_name",)
 TOTAL = "_total"
 STAGE_LABELS = (*LABELS, "stage")
+QUEUE_SECONDS = Histogram("request_queue_seconds", "time until the batch of a request", LABELS)
+PREDICT_SECONDS = Histogram("request_predict_seconds", "time of a prediction in all", LABELS)
+EXPLAIN_SECONDS = Histogram("request_explain_seconds", "time of an explanation in all", LABELS)
 
 _known: dict[str, Any] = {}
 
 
 class BatchMetrics:
-    """Counts and times of the batches of a model."""
+    """Counts and times of the batches and requests of a model."""
 
     def __init__(self, model: str) -> None:
         self._labels = {LABELS[0]: model}
@@ -32,6 +36,15 @@ class BatchMetrics:
         self._get(histogram, "hf_batch_seconds").observe(seconds)
         for stage, duration in meter.seconds.items():
             self._get(histogram, "hf_stage_seconds", STAGE_LABELS, stage=stage).observe(duration)
+
+    def observe_queue(self, seconds: float) -> None:
+        """Report how long a request waited for its batch."""
+        QUEUE_SECONDS.labels(**self._labels).observe(seconds)
+
+    def observe_request(self, seconds: float, *, explains: bool) -> None:
+        """Report how long a request took in all."""
+        histogram = EXPLAIN_SECONDS if explains else PREDICT_SECONDS
+        histogram.labels(**self._labels).observe(seconds)
 
     def add_counter(self, name: str, value: float, **_: Any) -> None:
         """Count; histograms of this process are not made of counters."""

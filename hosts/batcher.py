@@ -52,6 +52,12 @@ class Batcher:
         self._queue.put_nowait(waiting)
         await waiting.answered
 
+    def close(self) -> None:
+        """Free what answers, once no request waits; a request that comes later starts it again."""
+        if self._task:
+            self._task.cancel()
+            self._task = None
+
     async def _run(self) -> None:
         while True:
             batch = [each for each in await self._collect() if not each.answered.cancelled()]

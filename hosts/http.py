@@ -10,10 +10,8 @@ from urllib.parse import parse_qsl
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response, StreamingResponse
 
 from handlers.errors import BadRequest, Overloaded, RequestError, RequestTooLarge
-from handlers.http.response import encode_json
 from hosts.served_model import Part
 
 try:
@@ -149,24 +147,3 @@ async def in_time(parts: AsyncIterator[Part], seconds: float) -> AsyncIterator[P
                 f"The model did not answer in {seconds:g} s; send the request again."
             ) from None
         yield part
-
-
-async def to_response(parts: AsyncIterator[Part]) -> Response:
-    """Return a response that sends parts as they come if it is a stream, otherwise together."""
-    status, content_type, headers, first = await anext(parts)
-    if content_type.startswith(STREAMS):
-        return StreamingResponse(_bodies(first, parts), status, headers, media_type=content_type)
-    whole = b"".join([each async for each in _bodies(first, parts)])
-    return Response(whole, status, headers, media_type=content_type or None)
-
-
-def error_response(error: RequestError) -> Response:
-    """Return the response to a request that fails, in TorchServe's shape."""
-    body = encode_json(error.whole_body())
-    return Response(body, error.status, dict(error.headers), media_type="application/json")
-
-
-async def _bodies(first: bytes, parts: AsyncIterator[Part]) -> AsyncIterator[bytes]:
-    yield first
-    async for _, _, _, body in parts:
-        yield body

@@ -32,6 +32,7 @@ PATH_FIELD = "path"
 METHODS = ("GET", "POST", "PUT")
 EXPLAINS = ("explanations", "explain")
 INVOCATIONS = "/invocations"
+PING = "/ping"
 
 
 class UnknownRoute(NotFound):
@@ -48,15 +49,6 @@ class MethodNotAllowed(RequestError):
 
     def __init__(self) -> None:
         super().__init__("Requested method is not allowed, please refer to API document.")
-
-
-class UnknownModel(NotFound):
-    """No model has this name; type and sentence are TorchServe's."""
-
-    kind = "ModelNotFoundException"
-
-    def __init__(self, model: str) -> None:
-        super().__init__(f"Model not found: {model}")
 
 
 @dataclass(frozen=True)

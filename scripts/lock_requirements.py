@@ -29,7 +29,6 @@ ENVIRONMENTS = {
     "frameworks": ("frameworks",),
     "older-clients": ("older-clients",),
     "ray": (*SERVING, "signatures", "ray"),
-    "kserve": (*SERVING, "signatures", "kserve"),
     "bench": ("dependencies", "bench"),
     "docs": ("docs",),
     "mlserver": ("mlserver",),
@@ -37,7 +36,7 @@ ENVIRONMENTS = {
     "vllm": ("vllm",),
 }
 # Environments that have the versions of another one, wherever both have a package.
-CONSTRAINED = {"server": "dev", "ray": "dev", "kserve": "dev", "bench": "dev", "gateway": "clients"}
+CONSTRAINED = {"server": "dev", "ray": "dev", "bench": "dev", "gateway": "clients"}
 # Packages of which an environment needs another version than that one.
 EXCEPT = {"kserve": ("psutil", "protobuf", "python-dateutil")}
 OPTIONS = (

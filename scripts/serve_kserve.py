@@ -1,7 +1,4 @@
-"""Serve the archives of the model store behind KServe's SDK: `start`, `stop` and `status`.
-
-It runs with requirements/kserve.txt, in a separate environment.
-"""
+"""Serve the archives of the model store as KServe's containers do: `start`, `stop` and `status`."""
 
 from __future__ import annotations
 
@@ -24,7 +21,6 @@ from scripts.serving.host_commands import (
     console,
     find_archives,
     leave_if_running,
-    require_environment,
 )
 
 WORKDIR = BUILD / "kserve_server"
@@ -43,7 +39,6 @@ def start(
     workdir: Workdir = WORKDIR,
 ) -> None:
     """Start the server on this machine and return once every model answers."""
-    require_environment("kserve")
     leave_if_running(KServeServer, workdir)
     archives = find_archives(model_store, models, public_key, workdir)
     with console.status("Starting the server and loading models"):

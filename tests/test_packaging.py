@@ -100,14 +100,14 @@ class TestLocks:
     def test_environments_that_share_packages_share_versions(self) -> None:
         dev = pins(ROOT / "requirements" / "dev.txt")
         differ = []
-        for other in ("server", "kserve", "bench"):
+        for other in ("server", "bench"):
             found = pins(ROOT / "requirements" / f"{other}.txt")
             shared = (found.keys() & dev) - {*lock_requirements.EXCEPT.get(other, ())}
             assert shared, other
             differ += [f"{other}.txt: {each}" for each in shared if found[each] != dev[each]]
         assert not differ
 
-    @pytest.mark.parametrize("host", ["server", "ray", "kserve"])
+    @pytest.mark.parametrize("host", ["server", "ray"])
     def test_has_the_packages_of_every_format_that_auto_picks(self, host: str) -> None:
         picked = {
             name

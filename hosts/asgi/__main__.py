@@ -12,7 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from hosts.archives import Archive, import_from, open_archives
+from hosts.archives import Archive
+from hosts.asgi.served_files import ServedFiles
 from hosts.command_line import plain_errors
 from hosts.defaults import MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES
 
@@ -23,8 +24,13 @@ KEYS_VARIABLE = "HF_SERVE_API_KEYS"
 def main(
     archives: Annotated[
         list[Path] | None,
-        typer.Argument(help="Archives, or folders of archives, to load without TorchServe."),
+        typer.Argument(
+            help="Archives, or folders of archives or YAMLs, to load without TorchServe."
+        ),
     ] = None,
+    model_name: Annotated[
+        str, typer.Option(help="The name of the only archive; default: that in its manifest.")
+    ] = "",
     host: Annotated[str, typer.Option(help="The address to bind to.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
     inference: Annotated[
@@ -39,6 +45,10 @@ def main(
     workdir: Annotated[
         Path | None, typer.Option(help="The work folder of serve.py, for the errors of models.")
     ] = None,
+    watch: Annotated[
+        Path | None,
+        typer.Option(help="TorchServe's model store, whose archives are registered as they come."),
+    ] = None,
     api_key_file: Annotated[
         Path | None,
         typer.Option(help=f"A file with one API key in a line. {KEYS_VARIABLE} has further ones."),
@@ -46,6 +56,14 @@ def main(
     allow_origin: Annotated[
         list[str] | None,
         typer.Option(help="An origin of web pages that may read responses, repeated; * for any."),
+    ] = None,
+    predict_route: Annotated[
+        list[str] | None,
+        typer.Option(help="A further path of predictions by the only model, repeated."),
+    ] = None,
+    health_route: Annotated[
+        list[str] | None,
+        typer.Option(help="A further path that tells whether the models answer, repeated."),
     ] = None,
     grace_period: Annotated[
         int, typer.Option(min=0, help="Seconds for running requests after SIGTERM.")
@@ -55,10 +73,10 @@ def main(
 ) -> None:
     """Serve all models at one URL, in front of TorchServe or without it."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
+    environment = dict(os.environ)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    opened = open_archives(archives) if archives else []
-    if opened:
-        import_from(opened[0][1].folder)
+    files = ServedFiles(archives, model_name, environment) if archives else None
+    first = files.import_code() if files else None
     # These import `handlers`, which is that of the archives now.
     from hosts.asgi.access import read_keys  # noqa: PLC0415
     from hosts.asgi.server import ServerSettings, serve  # noqa: PLC0415
@@ -70,28 +88,34 @@ def main(
         max_request_size,
         read_keys(api_key_file, os.environ.pop(KEYS_VARIABLE, "")),
         allow_origin or (),
+        predict_route or (),
+        health_route or (),
     )
-    if opened:
-        backend = _in_process(opened, max_request_size, max_response_size)
+    if files and first:
+        backend = _in_process(files, first, max_request_size, max_response_size)
     else:
-        backend = _torchserve(inference, management, metrics, workdir)
+        backend = _torchserve(inference, management, metrics, workdir, watch)
     serve(backend, settings)
 
 
-def _in_process(archives: list[tuple[str, Archive]], request: int, response: int) -> Any:
+def _in_process(files: ServedFiles, first: Archive, request: int, response: int) -> Any:
     from handlers.http.limits import BodyLimits  # noqa: PLC0415
     from hosts.archive_handlers import set_num_threads  # noqa: PLC0415
-    from hosts.asgi.in_process import load  # noqa: PLC0415
+    from hosts.asgi.in_process import InProcessBackend  # noqa: PLC0415
 
     set_num_threads(workers=1)
-    return load(archives, BodyLimits(request, response))
+    backend = InProcessBackend(files, first, BodyLimits(request, response))
+    backend.load_all()
+    return backend
 
 
-def _torchserve(inference: str, management: str, metrics: str, workdir: Path | None) -> Any:
+def _torchserve(
+    inference: str, management: str, metrics: str, workdir: Path | None, watch: Path | None
+) -> Any:
     from hosts.asgi.torchserve import Addresses, TorchServeBackend  # noqa: PLC0415
 
     at = Addresses(inference.rstrip("/"), management.rstrip("/"), metrics, workdir)
-    return TorchServeBackend(at)
+    return TorchServeBackend(at, watched=watch)
 
 
 if __name__ == "__main__":

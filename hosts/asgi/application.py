@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
@@ -39,10 +39,10 @@ from hosts.asgi.errors import (
 from hosts.asgi.metrics import HttpMetrics
 from hosts.asgi.model_name import name_in_body
 from hosts.http import read_body
-from hosts.routes import METHODS, MethodNotAllowed, Route, find_route
+from hosts.routes import METHODS, PING, MethodNotAllowed, Route, find_route
 
 # Addresses that tell whether the server answers, which need no key.
-HEALTH = frozenset({"/ping", "/health", "/v2/health/live", "/v2/health/ready"})
+HEALTH = frozenset({PING, "/health", "/v2/health/live", "/v2/health/ready"})
 # Requests about one model, which its own protocols answer.
 ABOUT_MODEL = re.compile(
     r"/v1/models/(?P<named>[^:]+)"
@@ -53,6 +53,8 @@ OF_VERSION = re.compile(
     r"/v2/models/(?P<model>[^/]+)/versions/(?P<version>[^/]+)/(?:infer|explain)"
 )
 DESCRIBED = re.compile(r"/models/(?P<model>[^/]+)")
+# OpenAI's paths as KServe has them.
+KSERVES_OPENAI = "/openai/v1/"
 MODEL_HEADER = "x-model"
 BODY_SECONDS = 60.0
 # A name that is not known is asked for again, and so are the models of a list.
@@ -68,10 +70,14 @@ class Settings:
     Attributes:
         max_request_bytes: the limit of a body.
         keys: the keys, one of which a request must have; without one, any request is answered.
+        aliases: further paths, and the paths that they stand for.
+        body_seconds: how long a body may take to arrive.
     """
 
     max_request_bytes: int
-    keys: ApiKeys
+    keys: ApiKeys = field(default_factory=ApiKeys)
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    body_seconds: float = BODY_SECONDS
 
 
 class Application:
@@ -100,7 +106,17 @@ class Application:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "http":
-            await self._answer(scope, receive, send)
+            await self._answer(self._without_alias(scope), receive, send)
+
+    def _without_alias(self, scope: Scope) -> Scope:
+        path = scope["path"]
+        if path.startswith(KSERVES_OPENAI):
+            alias = path.removeprefix("/openai")
+        else:
+            alias = self._settings.aliases.get(path, path)
+        return (
+            scope if alias == path else {**scope, "path": alias, "raw_path": quote(alias).encode()}
+        )
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
@@ -189,7 +205,8 @@ class Application:
         return Route(entry.name, version, {"url_path": path.lstrip("/")}), False
 
     async def _body(self, request: Request) -> bytes:
-        return await read_body(request, self._settings.max_request_bytes, BODY_SECONDS)
+        limits = self._settings
+        return await read_body(request, limits.max_request_bytes, limits.body_seconds)
 
     async def _choose(self, request: Request, address: Address, body: bytes) -> str:
         """Return the name of the model that answers a request without one in its path.
@@ -323,12 +340,13 @@ class Application:
 
     async def _health(self, path: str) -> Response:
         if path == "/v2/health/live":
-            return JSONResponse({"live": True})
+            is_live = not self._backend.needs_restart
+            return JSONResponse({"live": is_live}, 200 if is_live else 503)
         models = (await self._backend.models(MAX_AGE)).values()
         # A model that did not load is in the list of models with its error; the others are served.
         states = [each.state == State.READY for each in models if each.state != State.FAILED]
         is_ready = bool(states) and all(states)
-        if path == "/ping":
+        if path == PING:
             status = "Healthy" if is_ready else "Partial Healthy" if any(states) else "Unhealthy"
             return JSONResponse({"status": status}, 200 if is_ready else 500)
         if path == "/health":
@@ -337,13 +355,16 @@ class Application:
 
 
 def _openai_list(models: Mapping[str, ModelEntry]) -> dict[str, Any]:
-    """Return OpenAI's list of models, in which each model has its state and its last error too."""
+    """Return OpenAI's list of models, in which each model has its state and its last error too.
+
+    `models` has the names, as KServe's V1 lists them at the same path.
+    """
     data = []
     for each in models.values():
         own = {"object": "model", "created": 0, "owned_by": "torchserve", "state": str(each.state)}
         data.append({"id": each.name, **own, **_error(each)})
         data += [{"id": name, **own, "parent": each.name} for name in each.adapters]
-    return {"object": "list", "data": data}
+    return {"object": "list", "data": data, "models": sorted(models)}
 
 
 def _error(entry: ModelEntry) -> dict[str, str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
 from hosts.routes import Route
 
@@ -42,6 +43,21 @@ class ModelEntry:
     error: str = ""
     mode: str = ""
     adapters: tuple[str, ...] = ()
+
+
+def described(entry: ModelEntry, info: Mapping[str, Any], listed: Mapping[str, Any]) -> ModelEntry:
+    """Return an entry with mode and adapters.
+
+    Args:
+        entry: the entry.
+        info: what the model answers at `/info`.
+        listed: what it answers at `/v1/models`.
+    """
+    return replace(
+        entry,
+        mode=str(info.get("model_pipeline_tag", "")).replace("-", "_"),
+        adapters=tuple(each["id"] for each in listed.get("data", []) if "parent" in each),
+    )
 
 
 @dataclass(frozen=True)
@@ -84,6 +100,11 @@ class Backend(ABC):
     @abstractmethod
     async def close(self) -> None:
         """End."""
+
+    @property
+    def needs_restart(self) -> bool:
+        """Whether a model cannot answer again before this process is replaced."""
+        return False
 
     @abstractmethod
     async def models(self, max_age: float) -> Mapping[str, ModelEntry]:

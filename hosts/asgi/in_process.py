@@ -5,23 +5,38 @@ It imports `handlers`, which has to be the archives': call `hosts.archives.impor
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from handlers.errors import ConfigError, Overloaded
+from handlers.errors import Overloaded
 from handlers.http.limits import BodyLimits
-from hosts.archives import Archive
-from hosts.asgi.backend import Answer, Backend, ModelEntry, ModelRequest, State
+from hosts.archives import Archive, ArchiveError, require_same_code
+from hosts.asgi.backend import ModelEntry, State
 from hosts.asgi.errors import UnknownModel
+from hosts.asgi.parts import PartsBackend
+from hosts.asgi.served_files import Changes, ServedFiles
 from hosts.batch_metrics import BatchMetrics
 from hosts.batcher import Batcher
-from hosts.http import STREAMS, in_time, to_row
+from hosts.command_line import sentence_of
 from hosts.model import ArchiveModel
-from hosts.served_model import ServedModel
+from hosts.served_model import Part, ServedModel
+
+POLL_SECONDS = 1.0
 
 logger = logging.getLogger(__name__)
+
+
+class NameTaken(ArchiveError):
+    """Another file has a model of the same name."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        super().__init__(f"{path} has the model {name}, as another file has; remove one of them.")
 
 
 class LoadedModel:
@@ -30,96 +45,174 @@ class LoadedModel:
     Args:
         archive: the archive.
         name: the name under which it is served.
-        limits: those of the bodies of requests and responses.
+        limits: the limits of the bodies of requests and responses.
 
     Raises:
         ConfigError: the archive does not load, or is for TorchServe only.
     """
 
     def __init__(self, archive: Archive, name: str, limits: BodyLimits) -> None:
-        report = BatchMetrics(name).report_batch
+        self.name = name
+        self._metrics = BatchMetrics(name)
+        report = self._metrics.report_batch
         model = ArchiveModel(archive.folder, name, archive.version, limits, report=report)
         info = model.engine.describe(name, archive.version)
         self._entry = ModelEntry(
             name, archive.version, mode=info.mode, adapters=tuple(info.adapters)
         )
-        self.served = ServedModel(model, name, archive.version)
-        self.batcher = Batcher(
-            self.served.answer_batch, self.served.batch_size, self.served.batch_seconds
+        self._served = ServedModel(model, name, archive.version)
+        self._batcher = Batcher(
+            self._served.answer_batch,
+            self._served.batch_size,
+            self._served.batch_seconds,
+            self._metrics.observe_queue,
         )
-        self.max_open = self.served.max_open
-        self.open = 0
+        self._open = 0
+        self._is_closing = False
 
     @property
     def entry(self) -> ModelEntry:
         """The model, as lists of models describe it. One that has failed needs a new process."""
         try:
-            self.served.check_health()
+            self._served.check_health()
         except RuntimeError as error:
-            name, version = self._entry.name, self._entry.version
-            return ModelEntry(name, version, State.FAILED, str(error))
+            return replace(self._entry, state=State.FAILED, error=str(error))
         return self._entry
 
+    async def answer(
+        self, row: Mapping[str, Any], headers: Mapping[str, Any], version: str
+    ) -> AsyncGenerator[Part, None]:
+        """Yield the parts of a response; arguments as of `ServedModel.answer`.
 
-class InProcessBackend(Backend):
-    """Archives that are loaded in this process.
+        Raises:
+            Overloaded: the queue is full.
+        """
+        if self._open >= self._served.max_open:
+            raise Overloaded("The queue of this model is full; send the request again.")
+        self._open += 1
+        start = time.monotonic()
+        try:
+            parts = self._served.answer(row, headers, version, self._batcher.answer)
+            async with aclosing(parts):
+                async for part in parts:
+                    yield part
+        finally:
+            self._open -= 1
+            self._close_if_done()
+            explains = headers.get("explain") == "True"
+            self._metrics.observe_request(time.monotonic() - start, explains=explains)
+
+    def close(self) -> None:
+        """Free the model once it has answered its requests."""
+        self._is_closing = True
+        self._close_if_done()
+
+    def _close_if_done(self) -> None:
+        if self._is_closing and not self._open:
+            self._batcher.close()
+
+
+class InProcessBackend(PartsBackend):
+    """Archives that are loaded in this process, which follow the files in watched folders.
 
     Args:
-        models: the loaded archives by name.
-        failed: the archives that did not load.
+        files: the archives and folders.
+        first: the archive whose `handlers` this process imports.
+        limits: the limits of the bodies of requests and responses.
         answer_seconds: how long a response, or its next part, may take.
     """
 
     def __init__(
         self,
-        models: Mapping[str, LoadedModel],
-        failed: Sequence[ModelEntry] = (),
+        files: ServedFiles,
+        first: Archive,
+        limits: BodyLimits,
         answer_seconds: float = 600.0,
     ) -> None:
-        self._models, self._answer_seconds = models, answer_seconds
-        self._failed = {entry.name: entry for entry in failed}
+        super().__init__(answer_seconds)
+        self._files, self._first, self._limits = files, first, limits
+        self._models: dict[Path, LoadedModel] = {}
+        # What is wrong with files; an older model of the same file may still be served.
+        self._errors: dict[Path, ModelEntry] = {}
+        self._following: asyncio.Task[None] | None = None
+
+    def load_all(self) -> None:
+        """Load all files. One that does not load is reported, and the others are served.
+
+        Raises:
+            ArchiveError: none of them loads.
+        """
+        for path in self._files.paths():
+            self._load(path)
+        if not self._models:
+            raise ArchiveError(" ".join(entry.error for entry in self._errors.values()))
 
     async def start(self) -> None:
-        """Do nothing: the archives are loaded."""
+        if self._files.is_watched:
+            self._following = asyncio.create_task(self._follow())
 
     async def close(self) -> None:
-        """Do nothing: the process ends."""
+        if self._following:
+            self._following.cancel()
+
+    @property
+    def needs_restart(self) -> bool:
+        return any(model.entry.state == State.FAILED for model in self._models.values())
 
     async def models(self, max_age: float) -> Mapping[str, ModelEntry]:
-        return {**{name: model.entry for name, model in self._models.items()}, **self._failed}
+        entries = {model.name: model.entry for model in self._models.values()}
+        for failed in self._errors.values():
+            loaded = entries.get(failed.name)
+            entries[failed.name] = replace(loaded, error=failed.error) if loaded else failed
+        return entries
 
     async def described_models(self) -> Mapping[str, ModelEntry]:
         return await self.models(0.0)
 
-    @asynccontextmanager
-    async def answer(self, request: ModelRequest) -> AsyncIterator[Answer]:
-        model = self._model(request.route.model)
-        if model.open >= model.max_open:
-            raise Overloaded("The queue of this model is full; send the request again.")
-        given = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers}
-        row, types = await to_row(request.body, given.get("content-type", ""))
-        headers: dict[str, Any] = {**given, **types, **request.route.headers}
-        model.open += 1
-        try:
-            parts = model.served.answer(row, headers, request.route.version, model.batcher.answer)
-            async with aclosing(parts):
-                timed = in_time(parts, self._answer_seconds)
-                status, content_type, own, first = await anext(timed)
-                named = {"content-type": content_type, **own} if content_type else own
-                bodies = _bodies(first, timed)
-                if not content_type.startswith(STREAMS):
-                    whole = b"".join([body async for body in bodies])
-                    named["content-length"] = str(len(whole))
-                    bodies = _bodies(whole)
-                encoded = [
-                    (name.encode(), value.encode("latin-1")) for name, value in named.items()
-                ]
-                yield Answer(status, encoded, bodies)
-        finally:
-            model.open -= 1
+    async def parts(
+        self, model: str, version: str, row: Mapping[str, Any], headers: Mapping[str, Any]
+    ) -> AsyncGenerator[Part, None]:
+        return self._model(model).answer(row, headers, version)
 
-    async def metrics(self) -> bytes:
-        return b""  # They are in the registry of this process.
+    async def _follow(self) -> None:
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            changes = await asyncio.to_thread(self._files.changes)
+            await self._apply(changes)
+
+    async def _apply(self, changes: Changes) -> None:
+        for path in changes.removed:
+            self._errors.pop(path, None)
+            if model := self._models.pop(path, None):
+                logger.info("%s was removed, and is not served any more", path)
+                model.close()
+        for path in changes.written:
+            replaced = self._models.get(path)
+            await asyncio.to_thread(self._load, path)
+            if replaced and replaced is not self._models.get(path):
+                replaced.close()
+
+    def _load(self, path: Path) -> None:
+        """Load a file in the place of what it was before, which is served until then."""
+        name, version = _stem(path), ""
+        try:
+            name, archive = self._files.open(path)
+            version = archive.version
+            self._require_own_name(path, name)
+            require_same_code([self._first, archive])
+            self._models[path] = LoadedModel(archive, name, self._limits)
+        except Exception as error:  # noqa: BLE001 - the other models are served
+            reason = sentence_of(error)
+            logger.error("%s did not load: %s", path, reason)
+            self._errors[path] = ModelEntry(name, version, State.FAILED, reason)
+        else:
+            logger.info("%s is served as %s, version %s", path, name, version)
+            self._errors.pop(path, None)
+
+    def _require_own_name(self, path: Path, name: str) -> None:
+        others = (model.name for other, model in self._models.items() if other != path)
+        if name in others:
+            raise NameTaken(path, name)
 
     def _model(self, name: str) -> LoadedModel:
         """Return a model; without a name, the only one.
@@ -127,33 +220,13 @@ class InProcessBackend(Backend):
         Raises:
             UnknownModel: no model has this name, or there are several and the request names none.
         """
-        if not name and len(self._models) == 1:
-            return next(iter(self._models.values()))
-        if name not in self._models:
-            raise UnknownModel(name, sorted(self._models))
-        return self._models[name]
+        models = {model.name: model for model in self._models.values()}
+        if not name and len(models) == 1:
+            return next(iter(models.values()))
+        if name not in models:
+            raise UnknownModel(name, sorted(models))
+        return models[name]
 
 
-def load(archives: Sequence[tuple[str, Archive]], limits: BodyLimits) -> InProcessBackend:
-    """Load archives, each under a name. One that does not load is reported, and the others go on.
-
-    Raises:
-        ConfigError: none of them loads.
-    """
-    models, failed = dict[str, LoadedModel](), list[ModelEntry]()
-    for name, archive in archives:
-        try:
-            models[name] = LoadedModel(archive, name, limits)
-        except ConfigError as error:
-            if len(failed) + 1 == len(archives):
-                raise
-            logger.error("%s did not load: %s", name, error)
-            failed.append(ModelEntry(name, archive.version, State.FAILED, str(error)))
-    return InProcessBackend(models, failed)
-
-
-async def _bodies(first: bytes, parts: AsyncIterator[Any] | None = None) -> AsyncIterator[bytes]:
-    yield first
-    if parts is not None:
-        async for *_, body in parts:
-            yield body
+def _stem(path: Path) -> str:
+    return path.name.removesuffix(".tar.gz") if path.name.endswith(".tar.gz") else path.stem

@@ -11,7 +11,7 @@ CLIENT_GONE = 499
 
 
 class HttpMetrics:
-    """The metrics of an application, beside those of models in this process."""
+    """The metrics of an application, and of the models in this process."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()

@@ -13,6 +13,7 @@ from hosts.asgi.access import ApiKeys
 from hosts.asgi.application import Application, Settings
 from hosts.asgi.backend import Backend
 from hosts.compat.uvicorn import LimitedProtocol
+from hosts.routes import INVOCATIONS, PING
 
 # Longer than the idle time of the proxies before it.
 KEEP_ALIVE_SECONDS = 65
@@ -30,6 +31,8 @@ class ServerSettings:
         max_request_bytes: the limit of a body.
         keys: the API keys.
         origins: the origins of web pages that may read responses; `*` for any.
+        predict_routes: further paths of predictions by the only model.
+        health_routes: further paths that tell whether every model answers.
     """
 
     host: str
@@ -38,11 +41,21 @@ class ServerSettings:
     max_request_bytes: int
     keys: ApiKeys
     origins: Sequence[str] = ()
+    predict_routes: Sequence[str] = ()
+    health_routes: Sequence[str] = ()
+
+    @property
+    def aliases(self) -> dict[str, str]:
+        """The further paths, and the paths that they stand for."""
+        predictions = dict.fromkeys(self.predict_routes, INVOCATIONS)
+        return {**predictions, **dict.fromkeys(self.health_routes, PING)}
 
 
 def create_application(backend: Backend, settings: ServerSettings) -> Any:
     """Return the application, which lets pages of the origins read its responses."""
-    application = Application(backend, Settings(settings.max_request_bytes, settings.keys))
+    application = Application(
+        backend, Settings(settings.max_request_bytes, settings.keys, settings.aliases)
+    )
     if not settings.origins:
         return application
     return CORSMiddleware(

@@ -25,7 +25,9 @@ from hosts.asgi.backend import (
     ModelEntry,
     ModelRequest,
     State,
+    described,
 )
+from hosts.asgi.store_follower import OpenRequests, StoreFollower
 from hosts.tracebacks import last_error
 
 # What belongs to a connection, and what the client of this process writes itself.
@@ -74,10 +76,18 @@ class TorchServeBackend(Backend):
     Args:
         addresses: where it is.
         answer_seconds: how long a response, or its next part, may take.
+        watched: its model store, whose changes it is told of; None for no folder.
     """
 
-    def __init__(self, addresses: Addresses, answer_seconds: float = 600.0) -> None:
+    def __init__(
+        self, addresses: Addresses, answer_seconds: float = 600.0, watched: Path | None = None
+    ) -> None:
         self._at, self._answer_seconds = addresses, answer_seconds
+        self._open = OpenRequests()
+        self._follower = (
+            StoreFollower(watched, addresses.management, self._open) if watched else None
+        )
+        self._following: asyncio.Task[None] | None = None
         self._client: aiohttp.ClientSession
         self._entries: dict[str, ModelEntry] = {}
         self._described: dict[tuple[str, str], ModelEntry] = {}
@@ -96,19 +106,25 @@ class TorchServeBackend(Backend):
             skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
         )
 
+        if self._follower:
+            self._following = asyncio.create_task(self._follower.follow(self._client))
+
     async def close(self) -> None:
+        if self._following:
+            self._following.cancel()
         await self._client.close()
 
     @asynccontextmanager
     async def answer(self, request: ModelRequest) -> AsyncIterator[Answer]:
         try:
-            async with await self._send(request) as response:
-                own = [
-                    (name, value)
-                    for name, value in response.raw_headers
-                    if name.lower() not in HOP_BY_HOP
-                ]
-                yield Answer(response.status, own, response.content.iter_any())
+            with self._open.one(request.route.model):
+                async with await self._send(request) as response:
+                    own = [
+                        (name, value)
+                        for name, value in response.raw_headers
+                        if name.lower() not in HOP_BY_HOP
+                    ]
+                    yield Answer(response.status, own, response.content.iter_any())
         except TimeoutError:
             raise Overloaded(
                 f"The model did not answer in {self._answer_seconds:g} s; send the request again."
@@ -182,6 +198,9 @@ class TorchServeBackend(Backend):
                     found[name] = ModelEntry(name, state=State.FAILED, error=reason)
                 elif found[name].state != State.READY:
                     found[name] = replace(found[name], error=reason)
+        for name, reason in (self._follower.errors() if self._follower else {}).items():
+            entry = found.get(name, ModelEntry(name, state=State.FAILED))
+            found[name] = replace(entry, error=reason)
         return found
 
     async def _entry(self, name: str) -> ModelEntry | None:
@@ -203,11 +222,7 @@ class TorchServeBackend(Backend):
                 )
             except Overloaded:
                 return entry
-            self._described[key] = replace(
-                entry,
-                mode=str(info.get("model_pipeline_tag", "")).replace("-", "_"),
-                adapters=tuple(each["id"] for each in listed.get("data", []) if "parent" in each),
-            )
+            self._described[key] = described(entry, info, listed)
         if known := self._described.get(key):
             return replace(entry, mode=known.mode, adapters=known.adapters)
         return entry

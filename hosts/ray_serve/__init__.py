@@ -1,5 +1,6 @@
-"""Archives as Ray Serve deployments, with the routes of TorchServe.
+"""Archives as Ray Serve deployments, at one URL.
 
 `application.py` has what a `serve.yaml` names: one application for each archive, and one for the
-routes. A request goes from the routes (`ingress.py`) to a replica of its model (`replica.py`).
+routes, with the application of :mod:`hosts.asgi`. A request goes from it (`ingress.py`) to a
+replica of its model (`replica.py`).
 """

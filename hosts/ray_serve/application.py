@@ -26,8 +26,9 @@ from ray.serve.schema import LoggingConfig
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.process.resources import available_cores
 from hosts.archives import open_archive
+from hosts.asgi.application import Application, Settings
 from hosts.defaults import MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES, OFFLINE, QUEUE_SIZE
-from hosts.ray_serve.ingress import MODEL, Ingress
+from hosts.ray_serve.ingress import MODEL, RayBackend
 from hosts.ray_serve.replica import Replica
 from hosts.supported import require_one_process
 
@@ -104,15 +105,20 @@ def model(args: ModelArgs) -> Any:
 
 def routes(args: RoutesArgs) -> Any:
     """Return the application of the routes."""
+
+    def build() -> Application:
+        settings = Settings(args.max_request_bytes, body_seconds=args.body_seconds)
+        return Application(RayBackend(args.answer_seconds), settings)
+
     deployment = serve.deployment(
-        Ingress,
+        serve.ingress(build)(),
         name="Routes",
         ray_actor_options={"num_cpus": 0},
         max_ongoing_requests=MAX_HELD_REQUESTS,
         max_surge_percent=100,
         logging_config=LOGGING,
     )
-    return deployment.bind(args.max_request_bytes, args.body_seconds, args.answer_seconds)
+    return deployment.bind()
 
 
 def _resources(args: ModelArgs, config: ModelConfig) -> dict[str, Any]:

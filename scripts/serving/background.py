@@ -248,9 +248,18 @@ def start_one_url(
     limits: BodyLimits,
     api_key_file: Path | None = None,
     *,
+    watch: Path | None = None,
     timeout: float = 60.0,
 ) -> OneUrl:
     """Start the server at one URL in front of a TorchServe, and return once it answers.
+
+    Args:
+        torchserve: the running TorchServe.
+        port: the port of the server.
+        limits: the limits of bodies.
+        api_key_file: a file with API keys; None for none.
+        watch: TorchServe's model store, whose archives are registered as they come.
+        timeout: seconds until it must answer.
 
     Raises:
         PortInUse: the port is in use.
@@ -268,6 +277,8 @@ def start_one_url(
     }
     if api_key_file:
         options["--api-key-file"] = api_key_file.resolve()
+    if watch:
+        options["--watch"] = watch.resolve()
     arguments = [str(each) for option in options.items() for each in option]
     return OneUrl.start(["-m", "hosts.asgi", *arguments], workdir, {"port": port}, timeout)
 

@@ -25,6 +25,7 @@ from tests.e2e.clients import FRAMEWORKS, OLDER_CLIENTS, run_client, run_program
 from tests.e2e.served import served_modes
 from tests.e2e.test_rollout import SAMPLE, write_config
 from tests.serving import differences
+from tests.waiting import wait_for
 
 KEY = "a-key-of-this-test"
 HEADERS = {"Authorization": f"Bearer {KEY}"}
@@ -180,6 +181,52 @@ def test_a_rollout_under_load_gives_no_failed_request(
     assert {status for _, status, _ in found} == {200}
     for path in PATHS:
         assert {label for asked, _, label in found if asked == path} == {"old", "new"}
+
+
+@pytest.mark.nightly
+def test_archives_of_a_watched_store_are_served_replaced_and_unloaded(
+    checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    store = tmp_path / "model_store"
+    config = write_config(tmp_path / "config", checkpoint(CLASSIFIER))
+    pack(config, export_path=store, checked=False)
+    torchserve = TorchServe(
+        model_store=store,
+        workdir=tmp_path / "work",
+        timeout=480,
+        config_overrides={"enable_model_api": "true"},
+    )
+    with torchserve as server, httpx.Client(timeout=SECONDS, trust_env=False) as client:
+        running = start_one_url(server, free_ports().inference, BodyLimits(), watch=store)
+        statuses, stopped = Counter[int](), threading.Event()
+        management = f"{server.management_url}/models/m"
+
+        def load() -> None:
+            while not stopped.is_set():
+                answer = client.post(f"{running.inference_url}/predictions/m", json=SAMPLE)
+                statuses[answer.status_code] += 1
+
+        threads = [threading.Thread(target=load) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        try:
+            pack(config, export_path=store, version="2.0", checked=False)
+            wait_for(lambda: _versions(client, management) == ["2.0"], 240)
+        finally:
+            stopped.set()
+            for thread in threads:
+                thread.join()
+        try:
+            assert set(statuses) == {200}
+            (store / "m.mar").unlink()
+            wait_for(lambda: _versions(client, management) == [], 240)
+        finally:
+            running.stop()
+
+
+def _versions(client: httpx.Client, management: str) -> list[str]:
+    response = client.get(f"{management}/all")
+    return [each["modelVersion"] for each in response.json()] if response.is_success else []
 
 
 PATHS = ("/predict", "/v2/models/m/infer", "/predictions/m")

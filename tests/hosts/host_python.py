@@ -1,4 +1,4 @@
-"""The Python executables of the environments of hosts, which `make test-ray` and others make."""
+"""Running scripts, and the Python executable of Ray's environment, which `make test-ray` makes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 from scripts.paths import ROOT
 
 RAY_PYTHON = ROOT / ".venv-ray" / "bin" / "python"
-KSERVE_PYTHON = ROOT / ".venv-kserve" / "bin" / "python"
 SECONDS = 900
 
 

@@ -15,7 +15,6 @@ from hosts.archives import (
     FOLDER_VARIABLE,
     MANIFEST,
     ArchiveError,
-    find_archives,
     import_from,
     open_archive,
     require_same_code,
@@ -99,18 +98,6 @@ def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path, cache: Pat
     cache.chmod(0o777)
     with refused(ArchiveError):
         open_archive(zip_of(tmp_path / "fox.mar"))
-
-
-def test_a_folder_has_archives_or_is_one(tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    store.mkdir()
-    with refused(ArchiveError):
-        find_archives(store)
-    files = [zip_of(store / name) for name in ("fox.mar", "owl.mar")]
-    assert find_archives(store) == files
-    unpacked = open_archive(files[0]).folder
-    assert find_archives(unpacked) == [unpacked]
-    assert find_archives(unpacked.parent) == [unpacked]
 
 
 def test_archives_with_other_code_are_not_for_the_same_process(tmp_path: Path) -> None:

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from benchmarks.sleeping import pack_sleeping
 from scripts.archives.packing import pack
 from scripts.paths import ROOT
 from scripts.serving.ports import free_ports
 from tests.e2e.asking import CLIENT, Question
-from tests.hosts.models import MODEL, MODES, SECRET, WRITER, check_random_requests
+from tests.hosts.models import (
+    MODEL,
+    MODES,
+    QUEUE,
+    SECRET,
+    SLEEPING,
+    WRITER,
+    check_random_requests,
+)
+from tests.hosts.models import SECONDS as PAUSE
 from tests.serving import Served
 from tests.waiting import wait_for
 
-SECONDS = 120
+SECONDS = 240
 
 
 def start(store: Path, port: int, log: Path) -> subprocess.Popen[bytes]:
@@ -65,10 +78,12 @@ def url(store: Path, log: Path) -> Iterator[str]:
     port = free_ports().inference
     process = start(store, port, log)
     url = f"http://127.0.0.1:{port}"
-    wait_for(lambda: is_live(url) or process.poll() is not None)
-    yield url
-    process.terminate()
-    assert process.wait(SECONDS) in (0, -signal.SIGTERM)
+    try:
+        wait_for(lambda: is_live(url) or process.poll() is not None, SECONDS)
+        yield url
+    finally:
+        process.terminate()
+        assert process.wait(SECONDS) in (0, -signal.SIGTERM)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -123,8 +138,97 @@ def test_requests_that_come_together_share_a_batch(url: str) -> None:
     assert count("hf_forwards_total") - forwards < 64
 
 
+def test_kserves_path_of_openais_protocol_finds_the_model_in_the_body(url: str) -> None:
+    body = {"model": WRITER, "prompt": "A fox", "max_tokens": 4, "temperature": 0}
+    right = CLIENT.post(f"{url}/v1/completions", json=body).json()
+    assert (
+        CLIENT.post(f"{url}/openai/v1/completions", json=body).json()["choices"] == right["choices"]
+    )
+    unknown = CLIENT.post(f"{url}/openai/v1/completions", json={**body, "model": "unknown"})
+    assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "model_not_found")
+
+
 def test_no_text_of_a_request_is_logged(url: str, log: Path) -> None:
     CLIENT.post(f"{url}/predict", json={"inputs": SECRET})
     CLIENT.post(f"{url}/v1/completions", json={"model": SECRET, "prompt": SECRET})
     CLIENT.post(f"{url}/v1/{SECRET}", content=SECRET)
     assert SECRET not in log.read_text("utf-8")
+
+
+def states(url: str) -> dict[str, Any]:
+    return {each["id"]: each for each in CLIENT.get(f"{url}/v1/models").json()["data"]}
+
+
+def test_an_archive_that_is_put_into_the_folder_is_served_and_a_removed_one_is_not(
+    url: str, store: Path, configs: Path
+) -> None:
+    config = shutil.copy(configs / f"{MODEL}.yaml", configs / "added.yaml")
+    pack(Path(config), export_path=store, checked=False)
+    wait_for(lambda: "added" in states(url), SECONDS)
+    assert CLIENT.post(f"{url}/predictions/added", json={"inputs": "A film."}).is_success
+    (store / "added.mar").unlink()
+    wait_for(lambda: "added" not in states(url), SECONDS)
+    assert CLIENT.post(f"{url}/predictions/added", json={"inputs": "A film."}).status_code == 404
+
+
+def test_an_archive_is_replaced_without_a_failed_request(
+    url: str, store: Path, configs: Path
+) -> None:
+    path, statuses, ended = f"{url}/predictions/{MODEL}", list[int](), threading.Event()
+
+    def ask_until_ended() -> None:
+        while not ended.is_set():
+            statuses.append(CLIENT.post(path, json={"inputs": "A film."}).status_code)
+
+    clients = [threading.Thread(target=ask_until_ended) for _ in range(4)]
+    for client in clients:
+        client.start()
+    pack(configs / f"{MODEL}.yaml", export_path=store, version="2.0", checked=False)
+    wait_for(lambda: CLIENT.post(f"{path}/2.0", json={"inputs": "A film."}).is_success, SECONDS)
+    ended.set()
+    for client in clients:
+        client.join()
+    assert set(statuses) == {200}
+
+
+def test_a_broken_file_leaves_the_model_that_is_served_and_is_reported(
+    url: str, store: Path
+) -> None:
+    (store / f"{MODEL}.mar").write_bytes(b"no archive")
+    wait_for(lambda: "no .mar" in states(url)[MODEL].get("error", ""), SECONDS)
+    assert states(url)[MODEL]["state"] == "ready"
+    assert CLIENT.post(f"{url}/predictions/{MODEL}", json={"inputs": "A film."}).is_success
+
+
+@pytest.mark.nightly
+def test_a_yaml_that_is_put_into_the_folder_is_packed_and_served(
+    url: str, store: Path, configs: Path
+) -> None:
+    shutil.copy(configs / f"{MODEL}.yaml", store / "own.yaml")
+    (store / "wrong.yaml").write_text("handler: {mode: tea}")
+    wait_for(lambda: {"own", "wrong"} <= states(url).keys(), SECONDS)
+    assert CLIENT.post(f"{url}/predictions/own", json={"inputs": "A film."}).is_success
+    assert "tea" in states(url)["wrong"]["error"]
+
+
+@pytest.mark.nightly
+def test_a_full_queue_answers_at_once_and_sigterm_lets_requests_finish(
+    configs: Path, tmp_path: Path
+) -> None:
+    archive = pack_sleeping(configs / f"{SLEEPING}.yaml", tmp_path, tmp_path / "code", PAUSE)
+    port = free_ports().inference
+    server = start(archive, port, tmp_path / "console.log")
+    url = f"http://127.0.0.1:{port}"
+    wait_for(lambda: is_live(url), SECONDS)
+    with ThreadPoolExecutor(12) as threads:
+        path = f"{url}/predictions/{SLEEPING}"
+        asked = [threads.submit(CLIENT.post, path, content=b"A film.") for _ in range(12)]
+        # The others wait for the model, or in the queue, when these have been refused.
+        wait_for(lambda: sum(each.done() for each in asked) >= 11 - QUEUE)
+        server.terminate()
+        responses = [each.result() for each in asked]
+    assert server.wait(SECONDS) in (0, -signal.SIGTERM)
+    refused = [each for each in responses if each.status_code == 503]
+    answered = [each for each in responses if each.status_code == 200]
+    assert (len(answered), len(refused)) == (1 + QUEUE, 11 - QUEUE)
+    assert {each.headers["retry-after"] for each in refused} == {"1"}

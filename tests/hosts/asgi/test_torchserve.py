@@ -9,16 +9,19 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import httpx
 import pytest
 import uvicorn
 
 from handlers.errors import Overloaded
+from hosts.archives import MANIFEST
 from hosts.asgi.access import ApiKeys
 from hosts.asgi.backend import KNOWN_MAX_AGE
 from hosts.asgi.server import ServerSettings, create_application
@@ -42,6 +45,7 @@ class TorchServe:
 
     def __init__(self) -> None:
         self.requests: list[dict[str, Any]] = []
+        self.managed: list[str] = []
         self.workers = {"minilm": "READY", "slow": "UNLOADED"}
         self.management_fails = False
         self.may_go_on, self.client_has_gone = threading.Event(), threading.Event()
@@ -50,7 +54,10 @@ class TorchServe:
         if scope["type"] == "lifespan":
             return
         path = scope["path"]
-        if path.startswith("/models") and scope["method"] == "GET":
+        if path.startswith("/models") and scope["method"] != "GET":
+            await self._manage(scope, send)
+            return
+        if path.startswith("/models"):
             await self._describe(path, send)
             return
         body = (await receive())["body"]
@@ -77,8 +84,22 @@ class TorchServe:
         if not name:
             await answer(send, {"models": [{"modelName": each} for each in self.workers]})
             return
+        if name not in self.workers:
+            await answer(send, {"code": 404, "message": "Model not found"}, 404)
+            return
         worker = {"status": self.workers[name]}
-        await answer(send, [{"modelVersion": "1.0", "workers": [worker]}])
+        await answer(send, [{"modelVersion": "1.0", "workers": [worker], "minWorkers": 2}])
+
+    async def _manage(self, scope: Any, send: Any) -> None:
+        query = dict(parse_qsl(scope["query_string"].decode()))
+        if query.get("model_name") == "refused":
+            await answer(send, {"code": 409, "message": "is registered already"}, 409)
+            return
+        if query:
+            self.workers[query["model_name"]] = "READY"
+        named = f" {query['url']}" if query else ""
+        self.managed.append(f"{scope['method']} {scope['path']}{named}")
+        await answer(send, {"status": "done"})
 
     async def _stream(self, receive: Any, send: Any) -> None:
         headers = [(b"content-type", b"text/event-stream")]
@@ -120,8 +141,9 @@ def running(application: Any, lifespan: Any = "off") -> Iterator[str]:
         thread.join(SECONDS)
 
 
-def in_front_of(url: str, workdir: Path | None = None) -> Any:
-    backend = TorchServeBackend(Addresses(url, url, workdir=workdir), answer_seconds=2)
+def in_front_of(url: str, workdir: Path | None = None, watched: Path | None = None) -> Any:
+    addresses = Addresses(url, url, workdir=workdir)
+    backend = TorchServeBackend(addresses, answer_seconds=20 if watched else 2, watched=watched)
     return create_application(backend, ServerSettings("", 1, 1, 1 << 24, ApiKeys()))
 
 
@@ -311,3 +333,55 @@ def test_a_response_that_takes_too_long_is_an_error() -> None:
             answer = httpx.post(f"{url}/predictions/m", trust_env=False, timeout=SECONDS)
     assert answer.status_code == 503
     assert "did not answer in 2 s" in answer.json()["message"]
+
+
+def archive_of(path: Path, name: str, version: str) -> None:
+    """Write an archive under another name first, so that it is complete when it is found."""
+    draft = path.with_name(f".{path.name}")
+    with zipfile.ZipFile(draft, "w") as archive:
+        model = {"modelName": name, "modelVersion": version}
+        archive.writestr(str(MANIFEST), json.dumps({"model": model}))
+    draft.replace(path)
+
+
+def test_archives_of_a_watched_store_are_registered_replaced_and_unregistered(
+    torchserve: TorchServe, tmp_path: Path
+) -> None:
+    archive_of(tmp_path / "minilm.mar", "minilm", "1.0")
+    with (
+        running(torchserve) as upstream,
+        running(in_front_of(upstream, watched=tmp_path), "on") as url,
+        httpx.Client(base_url=url, timeout=SECONDS, trust_env=False) as client,
+        client.stream("POST", "/v1/completions", json={"model": "minilm", "stream": 1}) as stream,
+    ):
+        archive_of(tmp_path / "new.mar", "new", "1.0")
+        wait_for(lambda: torchserve.managed == ["POST /models new.mar"])
+        archive_of(tmp_path / "minilm.mar", "minilm", "2.0")
+        wait_for(lambda: "PUT /models/minilm/2.0/set-default" in torchserve.managed)
+        # The request before the new default is still answered by the old version.
+        assert not [each for each in torchserve.managed if each.startswith("DELETE")]
+        torchserve.may_go_on.set()
+        stream.read()
+        wait_for(lambda: "DELETE /models/minilm/1.0" in torchserve.managed)
+        (tmp_path / "new.mar").unlink()
+        wait_for(lambda: "DELETE /models/new/1.0" in torchserve.managed)
+
+
+def test_an_archive_that_torchserve_refuses_is_in_the_list_of_models(
+    torchserve: TorchServe, tmp_path: Path
+) -> None:
+    with (
+        running(torchserve) as upstream,
+        running(in_front_of(upstream, None, tmp_path), "on") as url,
+    ):
+        archive_of(tmp_path / "refused.mar", "refused", "1.0")
+        (tmp_path / "broken.mar").write_text("no archive")
+
+        def errors() -> dict[str, str]:
+            data = httpx.get(f"{url}/v1/models", trust_env=False, timeout=SECONDS).json()["data"]
+            return {each["id"]: each.get("error", "") for each in data}
+
+        wait_for(lambda: {"refused", "broken"} <= errors().keys())
+        assert "is registered already" in errors()["refused"]
+        assert "is no .mar" in errors()["broken"]
+        assert errors()["minilm"] == ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,10 +13,7 @@ import pytest
 
 from scripts.paths import ROOT
 from scripts.serving.ports import free_ports, is_free
-from tests.hosts.host_python import KSERVE_PYTHON
 from tests.waiting import wait_for
-
-pytestmark = pytest.mark.kserve
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n"
@@ -26,7 +24,7 @@ SECONDS = 60
 def port() -> Iterator[int]:
     """A server that leaves a client that takes longer than a second."""
     port = free_ports().inference
-    command = [str(KSERVE_PYTHON), "-m", "tests.hosts.compat.limited_server", str(port)]
+    command = [sys.executable, "-m", "tests.hosts.compat.limited_server", str(port)]
     process = subprocess.Popen(command, cwd=ROOT)
     wait_for(lambda: not is_free(port))
     yield port

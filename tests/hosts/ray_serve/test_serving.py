@@ -100,13 +100,26 @@ def test_a_model_is_described_and_ready_as_behind_kserves_sdk(server: RayServer)
     below_v2 = f"/v2/models/{MODEL}"
     for path in (f"/v1/models/{MODEL}", f"{below_v2}/ready", f"{below_v2}/versions/1.0/ready"):
         found = CLIENT.get(server.inference_url + path)
-        assert (found.status_code, found.json()) == (200, {"name": MODEL, "ready": True})
+        assert found.status_code == 200
+        assert (found.json()["name"], found.json()["ready"]) == (MODEL, True)
     for path in (below_v2, f"{below_v2}/versions/1.0"):
         described = CLIENT.get(server.inference_url + path).json()
         assert described["versions"] == ["1.0"]
         assert described["inputs"][0]["datatype"] == "BYTES"
     for path in (f"{below_v2}/versions/9.0/ready", "/v1/models/unknown", "/v2/models/unknown"):
         assert CLIENT.get(server.inference_url + path).status_code == 404
+
+
+def test_every_protocol_has_its_usual_path(server: RayServer) -> None:
+    states = {
+        each["id"]: each["state"]
+        for each in CLIENT.get(f"{server.inference_url}/v1/models").json()["data"]
+    }
+    assert states.keys() >= set(MODES) and set(states.values()) == {"ready"}
+    body = {"model": "text_generation", "prompt": "A fox", "max_tokens": 4}
+    assert ask_json(server, "/v1/completions", body).json()["choices"]
+    unknown = ask_json(server, "/v1/completions", {**body, "model": "unknown"})
+    assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "model_not_found")
 
 
 def test_a_stream_arrives_in_parts(server: RayServer) -> None:

@@ -1,4 +1,4 @@
-"""What the commands of Ray and of KServe share: which archives they serve."""
+"""What the commands of Ray and KServe share: which archives they serve."""
 
 from __future__ import annotations
 
