@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import subprocess
 import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,12 +18,13 @@ import numpy as np
 
 from handlers.config.model_config import CONFIG_FILE, ModelConfig
 from handlers.engine import Engine
-from handlers.errors import KitError, RequestError
+from handlers.errors import KitError
 from handlers.process.packages import silence_libraries
 from handlers.process.threads import set_num_threads
 from handlers.telemetry.metrics import Meter
 from handlers.types.request import Request
 from hosts.defaults import OFFLINE
+from scripts.benchmark.measure import measure_times
 from scripts.paths import ROOT
 from scripts.serving.openmp import openmp_environment
 from scripts.serving.torchserve import DROPPED
@@ -95,43 +94,13 @@ def speed(engine: Engine, inputs: Sequence[Any], batch: int, seconds: float) -> 
     The first warm-up has all inputs, as some engines prepare each length when it comes first.
     """
     meter, batch = Meter(), min(batch, len(inputs))
-    _times(engine, inputs, batch, seconds / 8, Meter(), at_least=len(inputs) // batch)
-    together = _times(engine, inputs, batch, seconds / 2, meter)
-    _times(engine, inputs, 1, seconds / 8, Meter())
-    alone = _times(engine, inputs, 1, seconds / 2, Meter())
+    requests = [Request(each) for each in inputs]
+    measure_times(engine, requests, batch, seconds / 8, at_least=len(inputs) // batch)
+    together = measure_times(engine, requests, batch, seconds / 2, meter)
+    measure_times(engine, requests, 1, seconds / 8)
+    alone = measure_times(engine, requests, 1, seconds / 2)
     rows_per_second = batch * len(together) / sum(together)
     return EngineSpeed(rows_per_second, 1000 * float(np.median(alone)), meter.padding_share)
-
-
-def _times(
-    engine: Engine,
-    inputs: Sequence[Any],
-    batch: int,
-    seconds: float,
-    meter: Meter,
-    at_least: int = 1,
-) -> list[float]:
-    """Return the duration of each batch that starts within a number of seconds."""
-    batches, times = _batches(inputs, batch), list[float]()
-    end = time.perf_counter() + seconds
-    while len(times) < at_least or time.perf_counter() < end:
-        requests = next(batches)
-        start = time.perf_counter()
-        answers = engine.predict(requests, meter)
-        times.append(time.perf_counter() - start)
-        for answer in answers:
-            if isinstance(answer, RequestError):
-                raise answer
-    return times
-
-
-def _batches(inputs: Sequence[Any], batch: int) -> Iterator[list[Request]]:
-    """Yield batches of rows endlessly, in random order, as a server receives them."""
-    generator = random.Random(0)
-    while True:
-        order = generator.sample(inputs, len(inputs))
-        for first in range(0, len(order) - batch + 1, batch):
-            yield [Request(each) for each in order[first : first + batch]]
 
 
 def main() -> None:

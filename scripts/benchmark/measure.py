@@ -7,6 +7,7 @@ It reads JSON from stdin: the `path` of a YAML to pack, or of an archive with th
 from __future__ import annotations
 
 import json
+import random
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,7 @@ from handlers.errors import KitError, RequestError
 from handlers.export.fidelity_report import FidelityReport
 from handlers.process.packages import silence_libraries
 from handlers.process.threads import set_num_threads
+from handlers.telemetry.metrics import Meter
 from handlers.types.request import Request
 from scripts.archives.packing import pack
 
@@ -106,6 +108,7 @@ def measure(path: str, rows: Sequence[Row], seconds: float) -> dict[str, Any]:
     batch = min(CLIENTS, config.batchSize, len(rows))
     requests = [Request(inputs, _parameters(engine, given)) for inputs, given in rows]
     answered = _answered(engine, requests, batch, seconds)
+    batch = min(batch, len(answered))
     together = measure_times(engine, answered, batch, seconds)
     alone = measure_times(engine, answered, 1, seconds)
     rows_per_second = batch * len(together) / sum(together)
@@ -126,19 +129,28 @@ def measure(path: str, rows: Sequence[Row], seconds: float) -> dict[str, Any]:
 
 
 def measure_times(
-    engine: Engine, requests: Sequence[Request], batch: int, seconds: float
+    engine: Engine,
+    requests: Sequence[Request],
+    batch: int,
+    seconds: float,
+    meter: Meter | None = None,
+    at_least: int = 1,
 ) -> list[float]:
     """Return the time of each batch that starts within a number of seconds.
+
+    Args:
+        meter: counts tokens and padding; by default nobody reads it.
+        at_least: the least number of batches.
 
     Raises:
         RequestError: a row is refused.
     """
     batches, times = _batches(requests, batch), list[float]()
     end = time.perf_counter() + seconds
-    while not times or time.perf_counter() < end:
+    while len(times) < at_least or time.perf_counter() < end:
         rows = next(batches)
         start = time.perf_counter()
-        outcomes = engine.predict(rows)
+        outcomes = engine.predict(rows, meter)
         times.append(time.perf_counter() - start)
         for outcome in outcomes:
             if isinstance(outcome, RequestError):
@@ -176,11 +188,12 @@ def _answered(
 
 
 def _batches(requests: Sequence[Request], batch: int) -> Iterator[list[Request]]:
-    """Yield batches of rows endlessly."""
-    place = 0
+    """Yield batches of rows endlessly, in random order, as a server receives them."""
+    generator = random.Random(0)
     while True:
-        yield [requests[(place + number) % len(requests)] for number in range(batch)]
-        place = (place + batch) % len(requests)
+        order = generator.sample(requests, len(requests))
+        for first in range(0, len(order) - batch + 1, batch):
+            yield order[first : first + batch]
 
 
 def _counts_tokens(engine: Engine) -> bool:
