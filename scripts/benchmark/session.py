@@ -28,6 +28,11 @@ RESULTS, LOG, ARCHIVES = "results.json", "log.txt", "archives"
 SEED = 0
 PROGRAM = (sys.executable, "-m", "scripts.benchmark.measure")
 
+NO_ROWS = (
+    "there are no rows to measure for this mode; name a JSON lines file of requests with"
+    " handler.calibration"
+)
+
 Figures = Mapping[str, Any]
 
 
@@ -89,6 +94,8 @@ class Session:
             requests = samples(config_path, config)
         except ConfigError as error:
             return Measured(candidate, problem=str(error))
+        if not requests:
+            return Measured(candidate, problem=NO_ROWS)
         digest = f"{fingerprint(config, self._source.checkpoint, requests)} {self._plan}"
         known = self._known()
         if known.get(candidate.name, {}).get("fingerprint") == digest:

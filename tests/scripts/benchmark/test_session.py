@@ -101,6 +101,11 @@ def test_rows_that_cannot_be_read_are_a_problem_of_the_yaml(run: Run, tmp_path: 
     assert run(MEASURES).problem == Sentence("rows.jsonl")
 
 
+def test_a_model_without_rows_asks_for_a_file(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text("\n")
+    assert run(MEASURES).problem == Sentence("handler.calibration")
+
+
 def test_an_interrupt_ends_the_process(run: Run, tmp_path: Path) -> None:
     alive = tmp_path / "alive"
     program = f"""
