@@ -63,7 +63,7 @@ LATEST_SET := $(addprefix tests/handlers/,test_contract.py test_batch_independen
 URL_PORT ?= 8000
 # MODES="fill_mask summarization" names the modes of demo, serve, archives and models;
 # scripts/default_modes.py has those that they take without it.
-SERVED = $(or $(MODES),$(shell $(RUN) -m scripts.default_modes))
+SERVED = $(or $(MODES),$(shell $(RUN) -m hf_serve.scripts.default_modes))
 
 .DEFAULT_GOAL := help
 .PHONY: archives bench bench-embeddings bench-generation bench-images browser clean demo docs durations golden help install lint lock models serve serve-kserve serve-ray soak stop \
@@ -162,31 +162,31 @@ lock: $(LOCK)/.ready
 	$(LOCK)/bin/python scripts/lock_requirements.py $(if $(UPGRADE),--upgrade)
 
 models: $(READY)
-	$(RUN) -m scripts.make_demo_models $(MODES)
+	$(RUN) -m hf_serve.scripts.make_demo_models $(MODES)
 
 archives: models
-	$(RUN) -m scripts.create_archive $(MODES:%=model_configs/%.yaml)
+	$(RUN) -m hf_serve.scripts.create_archive $(MODES:%=model_configs/%.yaml)
 
 demo: models
-	$(RUN) -m scripts.demo $(MODES:%=--mode %)
+	$(RUN) -m hf_serve.scripts.demo $(MODES:%=--mode %)
 
 serve: archives
-	$(RUN) -m scripts.serve start --url-port $(URL_PORT) $(SERVED:%=--models %)
+	$(RUN) -m hf_serve.scripts.serve start --url-port $(URL_PORT) $(SERVED:%=--models %)
 
 stop: $(READY)
-	$(RUN) -m scripts.serve stop
+	$(RUN) -m hf_serve.scripts.serve stop
 
 serve-ray: archives $(RAY)/.ready
-	$(RAY)/bin/python -m scripts.serve_ray start $(SERVED:%=--models %)
+	$(RAY)/bin/python -m hf_serve.scripts.serve_ray start $(SERVED:%=--models %)
 
 stop-ray: $(RAY)/.ready
-	$(RAY)/bin/python -m scripts.serve_ray stop
+	$(RAY)/bin/python -m hf_serve.scripts.serve_ray stop
 
 serve-kserve: archives
-	$(RUN) -m scripts.serve_kserve start $(SERVED:%=--models %)
+	$(RUN) -m hf_serve.scripts.serve_kserve start $(SERVED:%=--models %)
 
 stop-kserve: $(READY)
-	$(RUN) -m scripts.serve_kserve stop
+	$(RUN) -m hf_serve.scripts.serve_kserve stop
 
 # The HTML pages are tested in a real browser; Debian's is installed where there is none.
 browser:
@@ -261,12 +261,12 @@ test-kserve: $(TEST_READY) $(CLIENTS)/.ready
 	$(RUN) -m pytest tests/hosts/test_kserve.py
 
 docs: $(DOCS)/.ready $(READY)
-	$(RUN) -m scripts.write_openapi
+	$(RUN) -m hf_serve.scripts.write_openapi
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build --strict --site-dir build/site
 
 # What the default demo models add to MiniLM, and a tiny model; without a GPU it takes hours.
 train-demo-models: $(READY)
-	$(RUN) -m demo_models.train_shipped
+	$(RUN) -m hf_serve.demo_models.train_shipped
 
 lint: $(TEST_READY)
 	$(RUN) -m ruff check .

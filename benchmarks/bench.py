@@ -23,10 +23,11 @@ from benchmarks.machine import gemm_peaks, machine
 from benchmarks.measurement import Plan
 from benchmarks.page import write_page
 from benchmarks.session import Session
-from handlers.process.packages import silence_libraries
-from hosts.command_line import plain_errors
-from scripts.command_line import split_names
-from scripts.paths import BUILD, ROOT
+from hf_serve.handlers.process.packages import silence_libraries
+from hf_serve.hosts.command_line import plain_errors
+from hf_serve.scripts.command_line import split_names
+from hf_serve.scripts.installation import ROOT
+from hf_serve.scripts.paths import BUILD
 
 WORK = BUILD / "benchmarks"
 BASE, TINY = "bert-base's architecture, untrained", "a tiny BERT: these figures mean nothing"

@@ -31,10 +31,11 @@ from ts.context import Context, RequestProcessor
 from ts.metrics.metric_cache_yaml_impl import MetricsCacheYamlImpl
 
 from benchmarks.models import bert_base
-from demo_models.minilm import load_tokenizer
-from handlers.transformers_handler import TransformersHandler
+from hf_serve import handlers
+from hf_serve.demo_models.minilm import load_tokenizer
+from hf_serve.handlers.transformers_handler import TransformersHandler
 
-HANDLERS = Path(__file__).parent.parent / "handlers"
+HANDLERS = Path(handlers.__file__).parent
 METRICS = Path(ts.__file__).parent / "configs" / "metrics.yaml"
 CHAT_TEMPLATE = "{% for each in messages %}{{ each.role }}: {{ each.content }} {% endfor %}"
 TEXT = "A fine film with a great cast."
@@ -102,7 +103,7 @@ def call_path(function: Callable[[], object]) -> CallPath:
         code = frame.f_code
         if code.co_name == "__init__" and event == "call":
             kind = type(frame.f_locals[code.co_varnames[0]])
-            if kind.__module__.startswith("handlers."):
+            if kind.__module__.startswith("hf_serve.handlers."):
                 path.objects[kind.__name__] += 1
         if not code.co_filename.startswith(str(HANDLERS)):
             return

@@ -16,18 +16,18 @@ from typing import Any
 
 import numpy as np
 
-from handlers.config.model_config import CONFIG_FILE, ModelConfig
-from handlers.engine import Engine
-from handlers.errors import KitError
-from handlers.process.packages import silence_libraries
-from handlers.process.threads import set_num_threads
-from handlers.telemetry.metrics import Meter
-from handlers.types.request import Request
-from hosts.defaults import OFFLINE
-from scripts.benchmark.measure import measure_times
-from scripts.paths import ROOT
-from scripts.serving.openmp import openmp_environment
-from scripts.serving.torchserve import DROPPED
+from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig
+from hf_serve.handlers.engine import Engine
+from hf_serve.handlers.errors import KitError
+from hf_serve.handlers.process.packages import silence_libraries
+from hf_serve.handlers.process.threads import set_num_threads
+from hf_serve.handlers.telemetry.metrics import Meter
+from hf_serve.handlers.types.request import Request
+from hf_serve.hosts.defaults import OFFLINE
+from hf_serve.scripts.benchmark.measure import measure_times
+from hf_serve.scripts.installation import ROOT
+from hf_serve.scripts.serving.openmp import openmp_environment
+from hf_serve.scripts.serving.torchserve import DROPPED
 
 TIMEOUT = 600
 

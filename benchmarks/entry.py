@@ -13,8 +13,8 @@ from benchmarks.contenders.litserve import LitServe
 from benchmarks.contenders.mlserver import MLServer
 from benchmarks.contenders.reference import Reference
 from benchmarks.measurement import Measurement, Plan, measure
-from handlers.errors import KitError
-from scripts.archives.packing import Archive
+from hf_serve.handlers.errors import KitError
+from hf_serve.scripts.archives.packing import Archive
 
 # Excluded by default, because its environment takes 4 GB.
 OPT_IN = {"mlserver"}

@@ -26,10 +26,11 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from benchmarks.machine import machine
 from benchmarks.models import bert_base, write_yaml
 from benchmarks.texts import mixed_texts
-from scripts.archives.packing import pack
-from scripts.paths import BUILD, ROOT
-from scripts.serving.server import Server
-from scripts.serving.torchserve import TorchServe
+from hf_serve.scripts.archives.packing import pack
+from hf_serve.scripts.installation import ROOT
+from hf_serve.scripts.paths import BUILD
+from hf_serve.scripts.serving.server import Server
+from hf_serve.scripts.serving.torchserve import TorchServe
 
 CLIENTS = 16
 STEPS = 50

@@ -13,10 +13,10 @@ import torch
 from rich.progress import track
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedModel
 
-from demo_models.synthetic_text.sentiment import LABELS
-from demo_models.trainers.sequence_classification import TRAINER
-from demo_models.training import Plan, fit, quiet, repeatable
-from scripts.paths import BUILD
+from hf_serve.demo_models.synthetic_text.sentiment import LABELS
+from hf_serve.demo_models.trainers.sequence_classification import TRAINER
+from hf_serve.demo_models.training import Plan, fit, quiet, repeatable
+from hf_serve.scripts.paths import BUILD
 
 SEED, HEADS = 7, 12
 PLAN = Plan(rows=2200, batch=32, rate=5e-5)

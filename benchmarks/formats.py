@@ -22,16 +22,17 @@ from rich.table import Table
 from benchmarks.fine_tuned import fine_tuned_bert_base
 from benchmarks.machine import machine
 from benchmarks.texts import mixed_texts
-from demo_models.synthetic_text.sentiment import reviews
-from handlers.batching.rows import Outputs
-from handlers.config.model_config import ModelConfig
-from handlers.engine import Engine
-from handlers.export.fidelity_report import FidelityReport, compare_outputs
-from handlers.telemetry.metrics import Meter
-from handlers.types.request import Request
-from scripts.archives.formats import ARCHIVE_FORMATS
-from scripts.archives.packing import pack
-from scripts.paths import BUILD, ROOT
+from hf_serve.demo_models.synthetic_text.sentiment import reviews
+from hf_serve.handlers.batching.rows import Outputs
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.engine import Engine
+from hf_serve.handlers.export.fidelity_report import FidelityReport, compare_outputs
+from hf_serve.handlers.telemetry.metrics import Meter
+from hf_serve.handlers.types.request import Request
+from hf_serve.scripts.archives.formats import ARCHIVE_FORMATS
+from hf_serve.scripts.archives.packing import pack
+from hf_serve.scripts.installation import ROOT
+from hf_serve.scripts.paths import BUILD
 
 MODE = "sequence_classification"
 BATCH, TEXTS, HELD_OUT = 32, 96, 500

@@ -22,10 +22,11 @@ from benchmarks.text_generation.contender import Plan
 from benchmarks.text_generation.models import MODELS
 from benchmarks.text_generation.session import NAMES, Session
 from benchmarks.text_generation.table import generation_section
-from handlers.process.packages import silence_libraries
-from hosts.command_line import plain_errors
-from scripts.command_line import split_names
-from scripts.paths import BUILD, MODEL_CONFIGS, ROOT
+from hf_serve.handlers.process.packages import silence_libraries
+from hf_serve.hosts.command_line import plain_errors
+from hf_serve.scripts.command_line import split_names
+from hf_serve.scripts.installation import ROOT
+from hf_serve.scripts.paths import BUILD, MODEL_CONFIGS
 
 YAML = MODEL_CONFIGS / "text_generation.yaml"
 WORK = BUILD / "benchmarks" / "generation"

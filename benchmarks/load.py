@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from handlers.errors import KitError
+from hf_serve.handlers.errors import KitError
 
 SCRIPT = Path(__file__).with_name("load.lua")
 TIMEOUT = 60  # seconds for one response, enough for a slow contender

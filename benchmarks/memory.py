@@ -21,14 +21,14 @@ import httpx
 import psutil
 import typer
 
-from demo_models import ensure
-from handlers import tasks
-from handlers.config.model_config import ModelConfig
-from scripts.archives.packing import pack
-from scripts.default_modes import default_modes
-from scripts.paths import BUILD, MODEL_CONFIGS
-from scripts.serving.server import Server
-from scripts.serving.torchserve import TorchServe
+from hf_serve.demo_models import ensure
+from hf_serve.handlers import tasks
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.scripts.archives.packing import pack
+from hf_serve.scripts.default_modes import default_modes
+from hf_serve.scripts.paths import BUILD, MODEL_CONFIGS
+from hf_serve.scripts.serving.server import Server
+from hf_serve.scripts.serving.torchserve import TorchServe
 
 PHRASES = (
     "a fine film with a great cast and lovely music by a singer from Paris whose brother lives in "

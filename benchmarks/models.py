@@ -9,7 +9,7 @@ import transformers
 import yaml
 from transformers import BertConfig
 
-from demo_models.minilm import load_tokenizer
+from hf_serve.demo_models.minilm import load_tokenizer
 
 ENTITIES = ("O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC", "B-MISC", "I-MISC")
 HEADS = {

@@ -18,10 +18,10 @@ import typer
 
 from benchmarks.load import Load, load, warm_up
 from benchmarks.machine import machine
-from handlers.http.limits import BodyLimits
-from scripts.serving.background import start_one_url
-from scripts.serving.ports import free_ports
-from scripts.serving.torchserve import TorchServe
+from hf_serve.handlers.http.limits import BodyLimits
+from hf_serve.scripts.serving.background import start_one_url
+from hf_serve.scripts.serving.ports import free_ports
+from hf_serve.scripts.serving.torchserve import TorchServe
 
 WORDS = [
     "the",

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import psutil
 import typer
 
-from scripts.paths import ROOT
+from hf_serve.scripts.installation import ROOT
 
 PYTHON = ROOT / ".venv-ray" / "bin" / "python"
 SCRIPT = ROOT / "scripts" / "batch_predict.py"
@@ -28,10 +28,10 @@ WORDS = ("a fine film", "great cast", "the music", "is lovely", "but dull", "sad
 IN_PROCESS = """
 import json, sys, time
 from pathlib import Path
-from hosts.archives import import_from, open_archive
+from hf_serve.hosts.archives import import_from, open_archive
 archive = open_archive(Path(sys.argv[1]))
 import_from(archive.folder)
-from hosts.bulk_model import BulkModel
+from hf_serve.hosts.bulk_model import BulkModel
 model = BulkModel(archive.folder, "cpu", {})
 texts = [json.loads(line)["inputs"] for line in open(sys.argv[2])]
 model.predict(texts[:1000])

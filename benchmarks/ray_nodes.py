@@ -9,7 +9,7 @@ import json
 import sys
 from typing import Any
 
-from hosts.ray_environment import import_ray
+from hf_serve.hosts.ray_environment import import_ray
 
 OBJECT_STORE_BYTES = 100 << 20
 

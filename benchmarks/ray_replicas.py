@@ -19,8 +19,9 @@ import typer
 import yaml
 
 from benchmarks.sleeping import pack_sleeping
-from scripts.paths import MODEL_CONFIGS, ROOT
-from scripts.serving.ports import free_ports
+from hf_serve.scripts.installation import ROOT
+from hf_serve.scripts.paths import MODEL_CONFIGS
+from hf_serve.scripts.serving.ports import free_ports
 
 PYTHON = ROOT / ".venv-ray" / "bin" / "python"
 SCRIPT = ROOT / "scripts" / "serve_ray.py"

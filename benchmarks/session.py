@@ -19,7 +19,7 @@ from benchmarks.scaling import longer_texts, scaling
 from benchmarks.step import run_step
 from benchmarks.summary import lines, record, starts
 from benchmarks.texts import mixed_inputs
-from demo_models.minilm import load_tokenizer
+from hf_serve.demo_models.minilm import load_tokenizer
 
 SCALED = "sequence_classification"
 Item = TypeVar("Item")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from scripts.archives.contents import HANDLERS
-from scripts.archives.packing import pack
+from hf_serve.scripts.archives.contents import HANDLERS
+from hf_serve.scripts.archives.packing import pack
 
 BEGIN = "        steps = PredictionSteps(\n"
 

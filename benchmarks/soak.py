@@ -34,14 +34,14 @@ from benchmarks.reliability.faults import (
     worker_pids,
 )
 from benchmarks.reliability.page import write_page
-from demo_models import ensure
-from handlers.errors import KitError
-from scripts.archives.packing import pack
-from scripts.paths import BUILD, MODELS
-from scripts.serving.ports import HOST
-from scripts.serving.processes import group_members
-from scripts.serving.server import Server
-from scripts.serving.torchserve import TorchServe
+from hf_serve.demo_models import ensure
+from hf_serve.handlers.errors import KitError
+from hf_serve.scripts.archives.packing import pack
+from hf_serve.scripts.paths import BUILD, MODELS
+from hf_serve.scripts.serving.ports import HOST
+from hf_serve.scripts.serving.processes import group_members
+from hf_serve.scripts.serving.server import Server
+from hf_serve.scripts.serving.torchserve import TorchServe
 
 WORKERS, BATCH, QUEUE = 2, 4, 32
 # Half of it for a batch, so that a worker that does not run is replaced soon.

@@ -8,7 +8,7 @@ from typing import Any
 import psutil
 
 from benchmarks.contenders.base import Contender
-from scripts.serving.processes import group_members
+from hf_serve.scripts.serving.processes import group_members
 
 
 def first_answer(contender: Contender, inputs: Any) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from handlers.errors import KitError
+from hf_serve.handlers.errors import KitError
 
 
 class _Named(Protocol):

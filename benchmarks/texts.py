@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from handlers import tasks
+from hf_serve.handlers import tasks
 
 SHORTEST, LONGEST = 8, 128
 

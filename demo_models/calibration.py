@@ -1,6 +1,6 @@
 """Requests on which exported models are calibrated and measured, from the texts of the trainers.
 
-`python -m demo_models.calibration` writes `artifacts/<mode>/calibration.jsonl` again.
+`python -m hf_serve.demo_models.calibration` writes `artifacts/<mode>/calibration.jsonl` again.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from demo_models.trainers import modes, trainer_of
-from scripts.paths import ARTIFACTS
+from hf_serve.demo_models.trainers import modes, trainer_of
+from hf_serve.scripts.paths import ARTIFACTS
 
 FILE = "calibration.jsonl"
 # Half of the rows measure an export: 99% of 800 labels has a 95% interval of 98.0% to 99.5%.

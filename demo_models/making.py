@@ -10,16 +10,16 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from demo_models.evaluation import Score
-from demo_models.trainers import modes, trainer_of
-from handlers.checkpoints.checkpoint_files import files_in
-from handlers.config.messages import suggest
-from handlers.errors import KitError, WrongCheckpoint
-from scripts.default_modes import default_modes
-from scripts.hub.checkpoint_files import ROOT_FILES
-from scripts.hub.download import Source
-from scripts.hub.staging import Staging
-from scripts.paths import MODELS
+from hf_serve.demo_models.evaluation import Score
+from hf_serve.demo_models.trainers import modes, trainer_of
+from hf_serve.handlers.checkpoints.checkpoint_files import files_in
+from hf_serve.handlers.config.messages import suggest
+from hf_serve.handlers.errors import KitError, WrongCheckpoint
+from hf_serve.scripts.default_modes import default_modes
+from hf_serve.scripts.hub.checkpoint_files import ROOT_FILES
+from hf_serve.scripts.hub.download import Source
+from hf_serve.scripts.hub.staging import Staging
+from hf_serve.scripts.paths import MODELS
 
 MODES = tuple(modes())
 SEED = 7

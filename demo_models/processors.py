@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from demo_models.minilm import load_tokenizer
+from hf_serve.demo_models.minilm import load_tokenizer
 
 # The most frequent words, the names of colours and shapes among them.
 WORDS = 10_000

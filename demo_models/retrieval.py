@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
-from demo_models.evaluation import mean
-from demo_models.minilm import load_tokenizer, minilm
-from demo_models.synthetic_text.entities import sentences
-from demo_models.synthetic_text.passages import asked, passages
-from demo_models.synthetic_text.questions import questions
-from demo_models.synthetic_text.sentiment import reviews
-from demo_models.trainers.base import Trainer
-from demo_models.training import Feature, Plan, Tick, forward
+from hf_serve.demo_models.evaluation import mean
+from hf_serve.demo_models.minilm import load_tokenizer, minilm
+from hf_serve.demo_models.synthetic_text.entities import sentences
+from hf_serve.demo_models.synthetic_text.passages import asked, passages
+from hf_serve.demo_models.synthetic_text.questions import questions
+from hf_serve.demo_models.synthetic_text.sentiment import reviews
+from hf_serve.demo_models.trainers.base import Trainer
+from hf_serve.demo_models.training import Feature, Plan, Tick, forward
 
 # The files of sentence-transformers.
 FILES = (

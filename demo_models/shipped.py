@@ -18,12 +18,12 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from demo_models.evaluation import Score
-from demo_models.low_rank import merge, trained_tensors
-from demo_models.synthetic_text.grammar import Split
-from demo_models.trainers.base import Trainer
-from demo_models.training import quiet, repeatable
-from scripts.paths import ARTIFACTS
+from hf_serve.demo_models.evaluation import Score
+from hf_serve.demo_models.low_rank import merge, trained_tensors
+from hf_serve.demo_models.synthetic_text.grammar import Split
+from hf_serve.demo_models.trainers.base import Trainer
+from hf_serve.demo_models.training import quiet, repeatable
+from hf_serve.scripts.paths import ARTIFACTS
 
 FOLDER = ARTIFACTS / "demo_weights"
 SCALE = ".scale"

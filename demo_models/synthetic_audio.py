@@ -1,6 +1,7 @@
 """Sounds of telephones, which small audio models learn to name and to read.
 
-`python -m demo_models.synthetic_audio` writes the samples of the modes that read audio again.
+`python -m hf_serve.demo_models.synthetic_audio` writes the samples of the modes that read audio
+again.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from scripts.paths import ARTIFACTS
+from hf_serve.scripts.paths import ARTIFACTS
 
 RATE = 8_000
 # Frequencies in Hz of North American signals, and of the tones of answering machines.

@@ -1,6 +1,7 @@
 """Forms with a few fields, drawn as images, whose words and boxes are known.
 
-`python -m demo_models.synthetic_forms` writes the sample of document question answering again.
+`python -m hf_serve.demo_models.synthetic_forms` writes the sample of document question answering
+again.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from typing import Any
 
 from PIL import Image, ImageDraw, ImageFont
 
-from demo_models.synthetic_images import write_sample
-from demo_models.synthetic_text.grammar import Split
+from hf_serve.demo_models.synthetic_images import write_sample
+from hf_serve.demo_models.synthetic_text.grammar import Split
 
 WIDTH, HEIGHT = 400, 300
 MARGIN, LINE, FONT_SIZE, SPACE = 20, 40, 16, 6

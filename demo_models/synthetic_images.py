@@ -1,6 +1,6 @@
 """Images of coloured shapes, which small vision models learn to name and to find.
 
-`python -m demo_models.synthetic_images` writes the samples of the modes for images again.
+`python -m hf_serve.demo_models.synthetic_images` writes the samples of the modes for images again.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw
 
-from demo_models.training import Feature
-from scripts.paths import ARTIFACTS
+from hf_serve.demo_models.training import Feature
+from hf_serve.scripts.paths import ARTIFACTS
 
 COLOURS = {"red": (200, 40, 40), "green": (40, 160, 60), "blue": (50, 80, 200)}
 SHAPES = ("circle", "square", "triangle")

@@ -19,10 +19,10 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from demo_models.evaluation import mean
-from demo_models.synthetic_text.grammar import Split
-from demo_models.trainers.base import Trainer
-from demo_models.training import Feature, Plan, chunks, collate
+from hf_serve.demo_models.evaluation import mean
+from hf_serve.demo_models.synthetic_text.grammar import Split
+from hf_serve.demo_models.trainers.base import Trainer
+from hf_serve.demo_models.training import Feature, Plan, chunks, collate
 
 PAD, END, UNKNOWN = "<pad>", "</s>", "<unk>"
 ENTRIES = 400

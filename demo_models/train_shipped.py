@@ -1,6 +1,6 @@
 """Training of the demo models that come with the kit, once and for long.
 
-`python -m demo_models.train_shipped` writes `artifacts/demo_weights/` again, which
+`python -m hf_serve.demo_models.train_shipped` writes `artifacts/demo_weights/` again, which
 takes minutes on a GPU and hours without one. With `--evaluate`, it only measures the models and
 writes their scores again.
 """
@@ -24,12 +24,12 @@ from torch.nn.functional import cross_entropy
 from torch.optim import AdamW
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from demo_models import shipped
-from demo_models.evaluation import Score
-from demo_models.low_rank import add_low_rank
-from demo_models.shipped import ShippedTrainer
-from demo_models.trainers import trainer_of
-from demo_models.training import batches, quiet, repeatable, slope, to_device
+from hf_serve.demo_models import shipped
+from hf_serve.demo_models.evaluation import Score
+from hf_serve.demo_models.low_rank import add_low_rank
+from hf_serve.demo_models.shipped import ShippedTrainer
+from hf_serve.demo_models.trainers import trainer_of
+from hf_serve.demo_models.training import batches, quiet, repeatable, slope, to_device
 
 SEED = 7
 # Rows that a process writes at a time.

@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedModel
 from transformers.utils import logging
 
-from demo_models.evaluation import mean
+from hf_serve.demo_models.evaluation import mean
 
 Tick = Callable[[float], None]
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from handlers.batching.padding import chunk_by_cost, text_size
-from handlers.batching.rows import Outputs, RowOutcome, check_numbers
-from handlers.errors import (
+from .batching.padding import chunk_by_cost, text_size
+from .batching.rows import Outputs, RowOutcome, check_numbers
+from .errors import (
     BadRequest,
     DeadlineExceeded,
     NotFinite,
@@ -22,13 +22,13 @@ from handlers.errors import (
     attempt,
     attempt_parts,
 )
-from handlers.explainers.targets.base import BaseExplanationTarget
-from handlers.model import Model
-from handlers.process.deadline import Deadline
-from handlers.tasks.base import BaseTask
-from handlers.telemetry.metrics import Meter
-from handlers.types.parameters import split_parameters
-from handlers.types.request import Request, RequestState
+from .explainers.targets.base import BaseExplanationTarget
+from .model import Model
+from .process.deadline import Deadline
+from .tasks.base import BaseTask
+from .telemetry.metrics import Meter
+from .types.parameters import split_parameters
+from .types.request import Request, RequestState
 
 # A batch is split at these sizes, and the deadline is checked before each part. Ordinary batches
 # are smaller and are not split.

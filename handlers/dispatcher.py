@@ -7,19 +7,19 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
 
-from handlers import protocols
-from handlers.config.messages import shorten
-from handlers.engine import BaseEngine
-from handlers.errors import RequestError, RequestTooLarge, attempt
-from handlers.explainers.page import HTML, prefers_page, render, target_view
-from handlers.http.limits import BodyLimits, server_limits
-from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse
-from handlers.http.streams import streaming_started
-from handlers.process.deadline import NO_DEADLINE, Deadline
-from handlers.protocols.base import BaseProtocol, ParsedRequest, result_or_error_body
-from handlers.telemetry.metrics import Meter
-from handlers.types.request import Operation, Request
+from . import protocols
+from .config.messages import shorten
+from .engine import BaseEngine
+from .errors import RequestError, RequestTooLarge, attempt
+from .explainers.page import HTML, prefers_page, render, target_view
+from .http.limits import BodyLimits, server_limits
+from .http.request import HttpRequest
+from .http.response import HttpResponse
+from .http.streams import streaming_started
+from .process.deadline import NO_DEADLINE, Deadline
+from .protocols.base import BaseProtocol, ParsedRequest, result_or_error_body
+from .telemetry.metrics import Meter
+from .types.request import Operation, Request
 
 # Error messages of the kit are short. Messages of libraries and of checkpoints are cut here.
 MAX_SENTENCE = 1_000

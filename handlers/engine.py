@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 
 import torch
 
-from handlers import formats, tasks
-from handlers.batch import Batch, ExplanationSteps, NotExplained, PredictionSteps, Steps
-from handlers.checkpoints.placement import prepare_device
-from handlers.checkpoints.trial_results import TrialKey, TrialRecord, recorded_results
-from handlers.config.model_config import CONFIG_FILE, ModelConfig
-from handlers.errors import (
+from . import formats, tasks
+from .batch import Batch, ExplanationSteps, NotExplained, PredictionSteps, Steps
+from .checkpoints.placement import prepare_device
+from .checkpoints.trial_results import TrialKey, TrialRecord, recorded_results
+from .config.model_config import CONFIG_FILE, ModelConfig
+from .errors import (
     DeviceFailed,
     EngineFailed,
     InternalError,
@@ -28,20 +28,20 @@ from handlers.errors import (
     WrongCheckpoint,
     attempt,
 )
-from handlers.explainers import targets
-from handlers.export.fidelity_report import FidelityReport
-from handlers.formats.auto import resolve_auto_dtype
-from handlers.model import Model
-from handlers.process.deadline import NO_DEADLINE, Deadline, TimeLimits, before
-from handlers.process.ranks import world_size
-from handlers.process.threads import LazyLoad, OneThread, Paced
-from handlers.tasks.base import BaseTask
-from handlers.tasks.bases.text import detokenize_request, tokenize_request
-from handlers.tasks.warmup import warm_up
-from handlers.telemetry.metrics import Meter
-from handlers.types.model_info import ModelInfo
-from handlers.types.parameters import json_schema, parameter_schemas
-from handlers.types.request import Request, RequestState, TokenizedText
+from .explainers import targets
+from .export.fidelity_report import FidelityReport
+from .formats.auto import resolve_auto_dtype
+from .model import Model
+from .process.deadline import NO_DEADLINE, Deadline, TimeLimits, before
+from .process.ranks import world_size
+from .process.threads import LazyLoad, OneThread, Paced
+from .tasks.base import BaseTask
+from .tasks.bases.text import detokenize_request, tokenize_request
+from .tasks.warmup import warm_up
+from .telemetry.metrics import Meter
+from .types.model_info import ModelInfo
+from .types.parameters import json_schema, parameter_schemas
+from .types.request import Request, RequestState, TokenizedText
 
 Result = TypeVar("Result")
 Outcome = Any | RequestError

@@ -32,7 +32,7 @@ from typing import Any, ClassVar, Literal, NotRequired, TypeVar
 
 from typing_extensions import TypedDict
 
-from handlers.compat.device_errors import is_device_failure, is_out_of_memory
+from .compat.device_errors import is_device_failure, is_out_of_memory
 
 HubErrorType = Literal["validation", "overloaded", "generation"]
 

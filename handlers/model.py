@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 import torch
 from transformers import GenerationConfig, PreTrainedModel
 
-from handlers.batching.packing import PackedBatch
-from handlers.batching.padding import Padding
-from handlers.batching.rows import TrialRows
-from handlers.checkpoints.trial_results import TrialResults
-from handlers.config.handler_section import Compile
-from handlers.process.deadline import NO_DEADLINE, Deadline
-from handlers.types.model_info import GenerationInfo
+from .batching.packing import PackedBatch
+from .batching.padding import Padding
+from .batching.rows import TrialRows
+from .checkpoints.trial_results import TrialResults
+from .config.handler_section import Compile
+from .process.deadline import NO_DEADLINE, Deadline
+from .types.model_info import GenerationInfo
 
 Result = TypeVar("Result")
 

@@ -17,7 +17,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from handlers.errors import ConfigError
+from .errors import ConfigError
 
 DISTRIBUTION = "transformers_on_torchserve"
 
@@ -27,14 +27,14 @@ class Registry:
 
     Args:
         family: the name of the family, which ends the name of the group of its entry points.
-        package: the package with a module for each name.
+        package: the subpackage with a module for each name.
         attribute: the name of the member in its module.
         names: the names of the modules.
     """
 
     def __init__(self, family: str, package: str, attribute: str, names: Iterable[str]) -> None:
         self.group = f"{DISTRIBUTION}.{family}"
-        self.table = {name: f"{package}.{name}:{attribute}" for name in names}
+        self.table = {name: f"{__package__}.{package}.{name}:{attribute}" for name in names}
 
     def __contains__(self, name: object) -> bool:
         return name in self.table or name in self.added
@@ -92,7 +92,7 @@ class Registry:
 
 TASKS = Registry(
     "tasks",
-    "handlers.tasks",
+    "tasks",
     "Task",
     (
         "audio_classification",
@@ -130,7 +130,7 @@ TASKS = Registry(
 )
 FORMATS = Registry(
     "formats",
-    "handlers.formats",
+    "formats",
     "Format",
     (
         "neuron",
@@ -144,7 +144,7 @@ FORMATS = Registry(
 )
 EXPLAINERS = Registry(
     "explainers",
-    "handlers.explainers",
+    "explainers",
     "Explainer",
     (
         "feature_ablation",
@@ -158,7 +158,7 @@ EXPLAINERS = Registry(
 )
 EXPLANATION_TARGETS = Registry(
     "explanation_targets",
-    "handlers.explainers.targets",
+    "explainers.targets",
     "ExplanationTarget",
     (
         "feature_extraction",
@@ -189,7 +189,7 @@ EXPLANATION_TARGETS = Registry(
 # routes for their bodies, so a path is unknown only after these.
 PROTOCOLS = Registry(
     "protocols",
-    "handlers.protocols",
+    "protocols",
     "Protocol",
     (
         "cohere",

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import torch
 
-from handlers.checkpoints.integrity import verify
-from handlers.config.model_config import CONFIG_FILE, ModelConfig
-from handlers.engine import BaseEngine, Engine
-from handlers.inference_code.engine import InferenceCodeEngine, has_inference_code
-from handlers.process.packages import silence_libraries
-from handlers.process.resources import limit_memory_growth
+from .checkpoints.integrity import verify
+from .config.model_config import CONFIG_FILE, ModelConfig
+from .engine import BaseEngine, Engine
+from .inference_code.engine import InferenceCodeEngine, has_inference_code
+from .process.packages import silence_libraries
+from .process.resources import limit_memory_growth
 
 
 def prepare_process() -> None:

@@ -7,28 +7,28 @@ from inspect import signature
 from typing import Any
 
 try:
-    from handlers.checkpoints.placement import pick_device
-    from handlers.process.deadline import Deadline
-    from handlers.process.resources import FreedMemory
-    from handlers.process.threads import set_num_threads
-    from handlers.telemetry.metrics import Meter
+    from hf_serve.handlers.checkpoints.placement import pick_device
+    from hf_serve.handlers.process.deadline import Deadline
+    from hf_serve.handlers.process.resources import FreedMemory
+    from hf_serve.handlers.process.threads import set_num_threads
+    from hf_serve.handlers.telemetry.metrics import Meter
 except ImportError:  # version 0.2.0
-    from handlers.checkpoints.devices import pick_device
-    from handlers.runtime.deadline import Deadline
-    from handlers.runtime.memory import FreedMemory
-    from handlers.runtime.threads import set_num_threads
-    from handlers.telemetry.meter import Meter
+    from hf_serve.handlers.checkpoints.devices import pick_device
+    from hf_serve.handlers.runtime.deadline import Deadline
+    from hf_serve.handlers.runtime.memory import FreedMemory
+    from hf_serve.handlers.runtime.threads import set_num_threads
+    from hf_serve.handlers.telemetry.meter import Meter
 
 try:
-    from handlers.dispatcher import Dispatcher
-    from handlers.worker_start import load_engine, prepare_process
+    from hf_serve.handlers.dispatcher import Dispatcher
+    from hf_serve.handlers.worker_start import load_engine, prepare_process
 except ImportError:  # version 0.2.0
-    from handlers.protocols.dispatcher import Dispatcher
-    from handlers.runtime.integrity import verify
-    from handlers.runtime.memory import limit_memory_growth
-    from handlers.telemetry.log_levels import silence_libraries
+    from hf_serve.handlers.protocols.dispatcher import Dispatcher
+    from hf_serve.handlers.runtime.integrity import verify
+    from hf_serve.handlers.runtime.memory import limit_memory_growth
+    from hf_serve.handlers.telemetry.log_levels import silence_libraries
 
-    from handlers.engine import Engine
+    from hf_serve.handlers.engine import Engine
 
     def prepare_process() -> None:  # noqa: D103 - as in handlers.worker_start
         limit_memory_growth()
@@ -42,14 +42,14 @@ except ImportError:  # version 0.2.0
 
 
 try:
-    from handlers.types.model_info import TEXT_COLUMN
-    from handlers.types.request import Request
+    from hf_serve.handlers.types.model_info import TEXT_COLUMN
+    from hf_serve.handlers.types.request import Request
 except ImportError:  # version 0.2.0
-    from handlers.schemas.model_info import TEXT_COLUMN
-    from handlers.schemas.request import Request
+    from hf_serve.handlers.schemas.model_info import TEXT_COLUMN
+    from hf_serve.handlers.schemas.request import Request
 
 try:
-    from handlers.telemetry.histograms import BUCKETS
+    from hf_serve.handlers.telemetry.histograms import BUCKETS
 except ImportError:  # version 0.2.0
     BUCKETS = (0.001, 0.01, 0.1, 1.0, 10.0)  # type: ignore[assignment]
 

@@ -16,13 +16,18 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
-from hosts.mar import Mar, WrongMar, is_mar
+import hf_serve
+from hf_serve.hosts.mar import Mar, WrongMar, is_mar
 
 MANIFEST = Path("MAR-INF") / "MANIFEST.json"
 FOLDER_VARIABLE = "UNPACKED_ARCHIVES"
 SUFFIXES = (".mar", ".tar.gz")
+PACK = "pack one with `hf-serve pack` (scripts/create_archive.py)"
+HANDLERS = ("handlers.", "hf_serve.handlers.")
+IMPORTS = Path(__file__).resolve().parents[1] / "handlers" / "compat" / "imports.py"
 
 
 class ArchiveError(Exception):
@@ -102,15 +107,19 @@ def sha256(path: Path) -> str:
 
 
 def import_from(folder: Path) -> None:
-    """Make this process import `handlers` from an unpacked archive.
+    """Make this process import `hf_serve.handlers` from an unpacked archive, which has `handlers`.
 
-    Call it before the first import of a module that imports `handlers`. Modules of another
+    Call it before the first import of a module that imports `hf_serve.handlers`. Modules of another
     `handlers` package, which an earlier task of a reused process can have imported, are dropped.
     """
     sys.path.insert(0, str(folder))
-    for name in [each for each in sys.modules if each.partition(".")[0] == "handlers"]:
+    for name in [each for each in sys.modules if f"{each}.".startswith(HANDLERS)]:
         del sys.modules[name]
+    vars(hf_serve).pop("handlers", None)
+    sys.meta_path[:] = [each for each in sys.meta_path if type(each).__name__ != "OtherName"]
     importlib.invalidate_caches()
+    if not hasattr(importlib.import_module("handlers"), "add_name"):  # version 0.2.0
+        run_path(str(IMPORTS))["add_name"]("handlers", "hf_serve.handlers")
 
 
 def _cache() -> Path:
@@ -163,9 +172,7 @@ def _unpack(path: Path, folder: Path) -> str:
             mar.unpack(folder)
             return mar.sha256
     except WrongMar as error:
-        raise ArchiveError(
-            f"{path.parent / str(error)}; pack one with scripts/create_archive.py."
-        ) from None
+        raise ArchiveError(f"{path.parent / str(error)}; {PACK}.") from None
 
 
 def _only_folder(folder: Path) -> Path:

@@ -9,8 +9,8 @@ from typing import Any
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from handlers.telemetry.metrics import MetricsReporter
-from hosts.archive_handlers import BUCKETS, Meter
+from hf_serve.handlers.telemetry.metrics import MetricsReporter
+from hf_serve.hosts.archive_handlers import BUCKETS, Meter
 
 LABELS = ("model_name",)
 TOTAL = "_total"

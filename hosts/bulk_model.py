@@ -1,6 +1,6 @@
 """An archive's engine for rows of a table: values of a column in, results or errors out.
 
-It imports `handlers`, which has to be the archive's: call `hosts.archives.import_from` first.
+It imports the handlers of the archive: call `hf_serve.hosts.archives.import_from` first.
 """
 
 from __future__ import annotations
@@ -9,13 +9,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from handlers.errors import RequestError, attempt
-from handlers.http.decoding import value_or_text
-from handlers.protocols.items import read_item
-from hosts.archive_handlers import IS_ITEM, TEXT_COLUMN, Request, load_engine, prepare_process
+from hf_serve.handlers.errors import RequestError, attempt
+from hf_serve.handlers.http.decoding import value_or_text
+from hf_serve.handlers.protocols.items import read_item
+from hf_serve.hosts.archive_handlers import (
+    IS_ITEM,
+    TEXT_COLUMN,
+    Request,
+    load_engine,
+    prepare_process,
+)
 
 if TYPE_CHECKING:  # An older archive has no such name.
-    from handlers.errors import ErrorBody
+    from hf_serve.handlers.errors import ErrorBody
 
     Outcome = tuple[Any, ErrorBody | None]
 

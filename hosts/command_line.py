@@ -1,6 +1,6 @@
 """How a command ends when something goes wrong: with a sentence, and without a traceback.
 
-This module imports nothing of `handlers`, as :mod:`hosts.archives` does not.
+This module imports nothing of `handlers`, as :mod:`hf_serve.hosts.archives` does not.
 """
 
 from __future__ import annotations

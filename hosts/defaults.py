@@ -1,6 +1,6 @@
 """What hosts do where neither the YAML nor an option says otherwise.
 
-This module imports nothing of `handlers`, as :mod:`hosts.archives` does not.
+This module imports nothing of `handlers`, as :mod:`hf_serve.hosts.archives` does not.
 """
 
 from __future__ import annotations

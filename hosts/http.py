@@ -11,18 +11,18 @@ from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
-from handlers.errors import BadRequest, Overloaded, RequestError, RequestTooLarge
-from hosts.served_model import Part
+from hf_serve.handlers.errors import BadRequest, Overloaded, RequestError, RequestTooLarge
+from hf_serve.hosts.served_model import Part
 
 try:
-    from handlers.http.request import distinct_names
+    from hf_serve.handlers.http.request import distinct_names
 except ImportError:  # version 0.2.0 and before, which read the last field of a name
 
     def distinct_names(names: Iterable[str]) -> Iterator[str]:  # noqa: D103 - as in handlers
         return iter(names)
 
 
-# The content types of responses in parts; `handlers.http.streams` of older archives is another one.
+# The content types of responses in parts; older archives have another `handlers.http.streams`.
 STREAMS = ("text/event-stream", "application/x-ndjson")
 FORM = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data"

@@ -1,7 +1,7 @@
-"""Serve archives as KServe's container does: `python -m hosts.kserve /mnt/models`.
+"""Serve archives as KServe's container does: `python -m hf_serve.hosts.kserve /mnt/models`.
 
-It is :mod:`hosts.asgi` with the options of KServe's containers. Another container serves gRPC:
-`hf-serve-gateway --port 8081`.
+It is :mod:`hf_serve.hosts.asgi` with the options of KServe's containers. Another container serves
+gRPC: `hf-serve-gateway --port 8081`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from hosts.asgi import __main__ as asgi
-from hosts.defaults import MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES
+from hf_serve.hosts.asgi import __main__ as asgi
+from hf_serve.hosts.defaults import MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES
 
 
 def main(

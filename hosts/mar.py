@@ -6,7 +6,7 @@ than another program unpacks. :class:`Mar` reads only archives in which they can
 entries fill the file from its first byte to the directory, in the order of the directory, and say
 the same as the directory does. `scripts/create_archive.py` writes such archives.
 
-This module imports nothing of `handlers`, as :mod:`hosts.archives` does not.
+This module imports nothing of `handlers`, as :mod:`hf_serve.hosts.archives` does not.
 """
 
 from __future__ import annotations

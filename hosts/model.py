@@ -1,6 +1,6 @@
 """An archive's model behind the dispatcher: answers batches of HTTP requests in a thread.
 
-It imports `handlers`, which has to be the archive's: call `hosts.archives.import_from` first.
+It imports the handlers of the archive: call `hf_serve.hosts.archives.import_from` first.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from handlers.config.model_config import CONFIG_FILE, ModelConfig
-from handlers.errors import classify
-from handlers.http.limits import BodyLimits
-from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse, encode_json, has_failed
-from hosts.archive_handlers import (
+from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig
+from hf_serve.handlers.errors import classify
+from hf_serve.handlers.http.limits import BodyLimits
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.http.response import HttpResponse, encode_json, has_failed
+from hf_serve.hosts.archive_handlers import (
     Deadline,
     Dispatcher,
     FreedMemory,
@@ -26,7 +26,7 @@ from hosts.archive_handlers import (
     pick_device,
     prepare_process,
 )
-from hosts.supported import require_one_process
+from hf_serve.hosts.supported import require_one_process
 
 Respond = Callable[[HttpResponse, bool], None]
 Report = Callable[[Meter, float], None]

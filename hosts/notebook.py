@@ -17,22 +17,22 @@ from typing import Any
 import torch
 from PIL import Image
 
-from handlers import engine
-from handlers.checkpoints.integrity import verify
-from handlers.checkpoints.placement import pick_device
-from handlers.config.messages import quote
-from handlers.config.model_config import CONFIG_FILE, ModelConfig
-from handlers.engine import Outcome
-from handlers.errors import RequestError, WrongConfig
-from handlers.explainers.page import Views, render, target_view
-from handlers.inference_code.engine import has_inference_code
-from handlers.process.deadline import NO_DEADLINE, Deadline
-from handlers.protocols import hugging_face
-from handlers.protocols.base import result_or_error_body
-from handlers.telemetry.metrics import Meter
-from handlers.types.request import Request
-from handlers.worker_start import prepare_process
-from hosts.archives import MANIFEST, code_sums, open_archive
+from hf_serve.handlers import engine
+from hf_serve.handlers.checkpoints.integrity import verify
+from hf_serve.handlers.checkpoints.placement import pick_device
+from hf_serve.handlers.config.messages import quote
+from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig
+from hf_serve.handlers.engine import Outcome
+from hf_serve.handlers.errors import RequestError, WrongConfig
+from hf_serve.handlers.explainers.page import Views, render, target_view
+from hf_serve.handlers.inference_code.engine import has_inference_code
+from hf_serve.handlers.process.deadline import NO_DEADLINE, Deadline
+from hf_serve.handlers.protocols import hugging_face
+from hf_serve.handlers.protocols.base import result_or_error_body
+from hf_serve.handlers.telemetry.metrics import Meter
+from hf_serve.handlers.types.request import Request
+from hf_serve.handlers.worker_start import prepare_process
+from hf_serve.hosts.archives import MANIFEST, code_sums, open_archive
 
 PACKAGE = Path(engine.__file__).parent
 # Rows of a table, and characters of a cell.

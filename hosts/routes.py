@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from handlers.errors import NotFound, RequestError
+from hf_serve.handlers.errors import NotFound, RequestError
 
 MODEL_ROUTES = (
     re.compile(

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from hosts.defaults import QUEUE_SIZE
+from hf_serve.hosts.defaults import QUEUE_SIZE
 
 # Status, content type, headers and body of a response; of a further part, the body counts.
 Part = tuple[int, str, dict[str, str], bytes]
@@ -25,7 +25,7 @@ class ServedModel:
     """A model that answers requests in batches, or side by side.
 
     Args:
-        model: the `hosts.model.ArchiveModel`, whose module imports the archive's `handlers`.
+        model: the `ArchiveModel`, whose module imports the handlers of the archive.
 
     Attributes:
         batch_size: how many requests a batch has at most.

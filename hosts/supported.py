@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from handlers.config.model_config import ModelConfig
-from handlers.errors import WrongConfig
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.errors import WrongConfig
 
 
 def require_one_process(config: ModelConfig, archive: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from itertools import dropwhile, takewhile
 
-from handlers.compat.torchserve import is_follow_up
+from hf_serve.handlers.compat.torchserve import is_follow_up
 
 TRACEBACK = "Traceback (most recent call last):"
 END = re.compile(r"$|During handling of|The above exception|Backend worker process died")

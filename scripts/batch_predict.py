@@ -15,16 +15,16 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from handlers.errors import KitError
-from handlers.process.resources import available_cores
-from hosts.command_line import plain_errors
-from hosts.ray_environment import import_ray
-from hosts.tracebacks import last_line
-from scripts.archives.verification import signed_digest
-from scripts.serving.host_commands import require_environment
+from hf_serve.handlers.errors import KitError
+from hf_serve.handlers.process.resources import available_cores
+from hf_serve.hosts.command_line import plain_errors
+from hf_serve.hosts.ray_environment import import_ray
+from hf_serve.hosts.tracebacks import last_line
+from hf_serve.scripts.archives.verification import signed_digest
+from hf_serve.scripts.serving.host_commands import require_environment
 
 if TYPE_CHECKING:
-    from hosts.ray_data.job import Actors, Planned
+    from hf_serve.hosts.ray_data.job import Actors, Planned
 
 console = Console(highlight=False, soft_wrap=True)
 OBJECT_STORE_BYTES = 200 << 20
@@ -65,7 +65,7 @@ def main(
     require_environment("ray")
     sha256 = signed_digest(archive, public_key) if public_key else None
     ray = import_ray(local=address is None)
-    from hosts.ray_data.job import Actors, plan_job  # noqa: PLC0415
+    from hf_serve.hosts.ray_data.job import Actors, plan_job  # noqa: PLC0415
 
     planned = plan_job(
         archive,
@@ -92,7 +92,7 @@ def _predict_missing(ray: Any, planned: Planned, address: str | None, actors: Ac
     Raises:
         KitError: the archive does not load, or a file cannot be read or written.
     """
-    from hosts.ray_data.job import run_job  # noqa: PLC0415
+    from hf_serve.hosts.ray_data.job import run_job  # noqa: PLC0415
 
     missing, errors = planned.missing_rows, 0
     if not missing:

@@ -16,17 +16,17 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from handlers.config.handler_section import modes
-from handlers.config.messages import suggest
-from handlers.process.resources import available_cores
-from hosts.command_line import INTERRUPTED, plain_errors
-from scripts.benchmark.report import describe, plot, recommended, table
-from scripts.command_line import split_names
+from hf_serve.handlers.config.handler_section import modes
+from hf_serve.handlers.config.messages import suggest
+from hf_serve.handlers.process.resources import available_cores
+from hf_serve.hosts.command_line import INTERRUPTED, plain_errors
+from hf_serve.scripts.benchmark.report import describe, plot, recommended, table
+from hf_serve.scripts.command_line import split_names
 
 if TYPE_CHECKING:
-    from scripts.benchmark.candidates import Candidate
-    from scripts.benchmark.model_source import ModelSource
-    from scripts.benchmark.session import Measured, Session
+    from hf_serve.scripts.benchmark.candidates import Candidate
+    from hf_serve.scripts.benchmark.model_source import ModelSource
+    from hf_serve.scripts.benchmark.session import Measured, Session
 
 FOLDER, PLOT = Path("hf-serve") / "bench", "plot.svg"
 # Running processes for each core, beyond which figures are too low.
@@ -60,8 +60,8 @@ def main(
     interrupted goes on where it was. Nothing else should run on the machine.
     """
     # These imports load torch, which `--help` does not need.
-    from scripts.benchmark.model_source import read_source  # noqa: PLC0415
-    from scripts.benchmark.session import Plan, Session  # noqa: PLC0415
+    from hf_serve.scripts.benchmark.model_source import read_source  # noqa: PLC0415
+    from hf_serve.scripts.benchmark.session import Plan, Session  # noqa: PLC0415
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if mode and mode not in modes():
@@ -97,7 +97,7 @@ def _wanted(source: ModelSource, save_modes: Sequence[str]) -> list[Candidate]:
         BadParameter: a word of `--only` is no format.
     """
     # This import loads torch, which `--help` does not need.
-    from scripts.benchmark.candidates import candidates, packed_candidate  # noqa: PLC0415
+    from hf_serve.scripts.benchmark.candidates import candidates, packed_candidate  # noqa: PLC0415
 
     if source.packed:
         err.print(

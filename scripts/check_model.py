@@ -13,14 +13,14 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
-from handlers.config.handler_section import modes
-from handlers.config.messages import suggest
-from handlers.config.model_config import ModelConfig
-from hosts.command_line import plain_errors
-from scripts.hub.client import Hub
+from hf_serve.handlers.config.handler_section import modes
+from hf_serve.handlers.config.messages import suggest
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.hosts.command_line import plain_errors
+from hf_serve.scripts.hub.client import Hub
 
 if TYPE_CHECKING:
-    from scripts.hub.model_check import ModelCheck
+    from hf_serve.scripts.hub.model_check import ModelCheck
 
 out, err = Console(highlight=False), Console(stderr=True, highlight=False, soft_wrap=True)
 YAMLS = (".yaml", ".yml")
@@ -43,7 +43,7 @@ def main(
     HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE are read from the environment.
     """
     # This import loads torch, which `--help` does not need.
-    from scripts.hub.model_check import check_model  # noqa: PLC0415
+    from hf_serve.scripts.hub.model_check import check_model  # noqa: PLC0415
 
     if mode and mode not in modes():
         raise typer.BadParameter(f"there is no mode {mode}; {suggest(mode, modes())}")

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import typer
 
-from handlers.errors import KitError, WrongConfig
-from hosts.archives import MANIFEST, SUFFIXES
-from hosts.command_line import plain_errors
-from scripts.run_model import FOLDER, STORE, YAMLS, archive_of, serve_in_process
+from hf_serve.handlers.errors import KitError, WrongConfig
+from hf_serve.hosts.archives import MANIFEST, SUFFIXES
+from hf_serve.hosts.command_line import plain_errors
+from hf_serve.scripts.run_model import FOLDER, STORE, YAMLS, archive_of, serve_in_process
 
 # Where SageMaker, Hugging Face's endpoints and KServe mount the files of a model.
 MOUNTED = ("/opt/ml/model", "/repository", "/mnt/models")
@@ -92,7 +92,7 @@ class ContainerSettings:
 
     @property
     def server_options(self) -> list[str]:
-        """The options of `python -m hosts.asgi`."""
+        """The options of `python -m hf_serve.hosts.asgi`."""
         options = ["--host", self.host, "--port", str(self.port), "--predict-route", PREDICT_ROUTE]
         if self.predict_route:
             options += ["--predict-route", self.predict_route]
@@ -166,8 +166,8 @@ def _mode_of(task: str) -> str | None:
     if not task:
         return None
     # This import loads torch, which `--help` does not need.
-    from handlers.config.handler_section import modes  # noqa: PLC0415
-    from scripts.hub.mode_detection import mode_of_hub_task  # noqa: PLC0415
+    from hf_serve.handlers.config.handler_section import modes  # noqa: PLC0415
+    from hf_serve.scripts.hub.mode_detection import mode_of_hub_task  # noqa: PLC0415
 
     if mode := mode_of_hub_task(task):
         return mode

@@ -13,16 +13,16 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from rich.table import Table
 
-from handlers.errors import KitError
-from hosts.command_line import plain_errors
-from scripts.archives.contents import requirements_of
-from scripts.archives.formats import FormatName
-from scripts.archives.packing import Archive, pack
-from scripts.archives.sbom import write_sbom
-from scripts.archives.serving_defaults import describe_keys
-from scripts.command_line import split_names
-from scripts.paths import MODEL_STORE, config_paths, model_name
-from scripts.serving.openmp import short_spins
+from hf_serve.handlers.errors import KitError
+from hf_serve.hosts.command_line import plain_errors
+from hf_serve.scripts.archives.contents import requirements_of
+from hf_serve.scripts.archives.formats import FormatName
+from hf_serve.scripts.archives.packing import Archive, pack
+from hf_serve.scripts.archives.sbom import write_sbom
+from hf_serve.scripts.archives.serving_defaults import describe_keys
+from hf_serve.scripts.command_line import split_names
+from hf_serve.scripts.paths import MODEL_STORE, config_paths, model_name
+from hf_serve.scripts.serving.openmp import short_spins
 
 out, err = Console(highlight=False), Console(stderr=True, highlight=False, soft_wrap=True)
 

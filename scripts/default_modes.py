@@ -6,7 +6,7 @@ take some modes; any other one is taken when it is named.
 
 from __future__ import annotations
 
-from handlers.config.handler_section import modes
+from hf_serve.handlers.config.handler_section import modes
 
 DEFAULT = (
     "question_answering",

@@ -11,17 +11,17 @@ import httpx
 import typer
 from rich.console import Console
 
-from demo_models import ensure
-from handlers.explainers import targets
-from hosts.command_line import plain_errors
-from scripts.archives.packing import pack
-from scripts.command_line import split_names
-from scripts.default_modes import default_modes
-from scripts.paths import ARTIFACTS, BUILD, MODEL_STORE, config_path_of
-from scripts.serving.openmp import short_spins
-from scripts.serving.server import Server
-from scripts.serving.torchserve import TorchServe
-from scripts.terminal import (
+from hf_serve.demo_models import ensure
+from hf_serve.handlers.explainers import targets
+from hf_serve.hosts.command_line import plain_errors
+from hf_serve.scripts.archives.packing import pack
+from hf_serve.scripts.command_line import split_names
+from hf_serve.scripts.default_modes import default_modes
+from hf_serve.scripts.paths import ARTIFACTS, BUILD, MODEL_STORE, config_path_of
+from hf_serve.scripts.serving.openmp import short_spins
+from hf_serve.scripts.serving.server import Server
+from hf_serve.scripts.serving.torchserve import TorchServe
+from hf_serve.scripts.terminal import (
     answer_text,
     exchange_table,
     explanation_lines,

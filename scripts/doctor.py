@@ -20,22 +20,22 @@ import typer
 import yaml
 from packaging.requirements import Requirement
 
-from handlers import __version__
-from handlers.config.model_config import CONFIG_FILE, ModelConfig
-from handlers.errors import KitError
-from handlers.process.resources import cpu_quota, memory_limit
-from hosts.command_line import plain_errors
-from hosts.mar import Mar, WrongMar
-from scripts.archives.manifest import MANIFEST_FILE
-from scripts.archives.model_store import list_archives
-from scripts.archives.verification import verify_archive
-from scripts.paths import BUILD, MODEL_CONFIGS, MODEL_STORE, ROOT
-from scripts.serving.ports import PortInUse, Ports
-from scripts.serving.processes import Memory
-from scripts.serving.properties import read_properties
-from scripts.serving.readiness import failures
-from scripts.serving.server import Server
-from scripts.serving.torchserve import java_home
+from hf_serve.handlers import __version__
+from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig
+from hf_serve.handlers.errors import KitError
+from hf_serve.handlers.process.resources import cpu_quota, memory_limit
+from hf_serve.hosts.command_line import plain_errors
+from hf_serve.hosts.mar import Mar, WrongMar
+from hf_serve.scripts.archives.manifest import MANIFEST_FILE
+from hf_serve.scripts.archives.model_store import list_archives
+from hf_serve.scripts.archives.verification import verify_archive
+from hf_serve.scripts.paths import BUILD, CONFIG, MODEL_CONFIGS, MODEL_STORE
+from hf_serve.scripts.serving.ports import PortInUse, Ports
+from hf_serve.scripts.serving.processes import Memory
+from hf_serve.scripts.serving.properties import read_properties
+from hf_serve.scripts.serving.readiness import failures
+from hf_serve.scripts.serving.server import Server
+from hf_serve.scripts.serving.torchserve import java_home
 
 KIT = "transformers-on-torchserve"
 CPUINFO = Path("/proc/cpuinfo")
@@ -87,8 +87,7 @@ def main(
     yamls: Annotated[
         list[Path] | None, typer.Argument(help="YAML files; default: those of model_configs/.")
     ] = None,
-    config: Annotated[Path, typer.Option(help="The config.properties.")] = ROOT
-    / "config.properties",
+    config: Annotated[Path, typer.Option(help="The config.properties.")] = CONFIG,
     model_store: Annotated[Path, typer.Option(help="The folder of archives.")] = MODEL_STORE,
     workdir: Annotated[Path, typer.Option(help="The folder of the server.")] = BUILD / "server",
     public_key: Annotated[

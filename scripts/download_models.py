@@ -14,14 +14,20 @@ from huggingface_hub.utils.tqdm import disable_progress_bars
 from rich.console import Console
 from rich.table import Column, Table
 
-from handlers.config.handler_section import AUTO, HandlerSection
-from handlers.config.model_config import ModelConfig
-from handlers.errors import KitError
-from handlers.formats import check_config, choose
-from hosts.command_line import plain_errors
-from scripts.hub.client import Hub
-from scripts.hub.download import bring_adapters, check_folder, download, find_downloaded
-from scripts.paths import ROOT, assistant_of, checkpoint_of, config_paths, model_name
+from hf_serve.handlers.config.handler_section import AUTO, HandlerSection
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.errors import KitError
+from hf_serve.handlers.formats import check_config, choose
+from hf_serve.hosts.command_line import plain_errors
+from hf_serve.scripts.hub.client import Hub
+from hf_serve.scripts.hub.download import bring_adapters, check_folder, download, find_downloaded
+from hf_serve.scripts.paths import (
+    WORKSPACE,
+    assistant_of,
+    checkpoint_of,
+    config_paths,
+    model_name,
+)
 
 INTERRUPTED = 130
 out, err = Console(highlight=False), Console(stderr=True, highlight=False, soft_wrap=True)
@@ -111,8 +117,8 @@ def finish(table: Table, failures: dict[str, list[str]]) -> None:
 
 
 def shown(folder: Path) -> str:
-    """Write a folder's path, short where it is in this repository."""
-    return str(folder.relative_to(ROOT) if folder.is_relative_to(ROOT) else folder)
+    """Write a folder's path, short where it is in the folder of the commands."""
+    return str(folder.relative_to(WORKSPACE) if folder.is_relative_to(WORKSPACE) else folder)
 
 
 def megabytes(size: int) -> str:

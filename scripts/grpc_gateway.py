@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from hosts.command_line import plain_errors
+from hf_serve.hosts.command_line import plain_errors
 
 INSTALL = "pip install -r requirements/gateway.txt && pip install --no-deps -e ."
 
@@ -32,7 +32,7 @@ def main(
 ) -> None:
     """Serve gRPC clients until Ctrl-C, by calling TorchServe over HTTP."""
     try:
-        from scripts.serving.grpc.gateway import serve  # noqa: PLC0415
+        from hf_serve.scripts.serving.grpc.gateway import serve  # noqa: PLC0415
     except ModuleNotFoundError as error:
         typer.echo(f"{error.name} is not installed; run {INSTALL}", err=True)
         raise typer.Exit(1) from None

@@ -15,11 +15,10 @@ from typing import Annotated
 
 import typer
 
-from handlers.config.model_config import CONFIG_FILE, ModelConfig, Torchrun
-from handlers.errors import KitError
-from hosts.archives import open_archive
-from hosts.command_line import plain_errors
-from scripts.paths import ROOT
+from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig, Torchrun
+from hf_serve.handlers.errors import KitError
+from hf_serve.hosts.archives import open_archive
+from hf_serve.hosts.command_line import plain_errors
 
 PAUSE_SECONDS = 2.0
 # TorchServe's `initial_distribution_port`: the number of its first worker with torchrun.
@@ -55,7 +54,7 @@ def main(
     command = torchrun_command(torchrun, node_rank, run_id, opened.folder)
     try:
         while True:
-            subprocess.run(command, cwd=ROOT, check=False)
+            subprocess.run(command, check=False)
             time.sleep(PAUSE_SECONDS)
     except KeyboardInterrupt:
         typer.echo("Left the model.", err=True)
@@ -72,7 +71,7 @@ def torchrun_command(torchrun: Torchrun, node_rank: int, run_id: str, folder: Pa
         *("--rdzv-endpoint", str(torchrun.rdzv_endpoint)),
         *("--rdzv-id", run_id),
         *("--max-restarts", "0"),
-        *("-m", "hosts.torchrun.follow", str(folder)),
+        *("-m", "hf_serve.hosts.torchrun.follow", str(folder)),
     ]
 
 

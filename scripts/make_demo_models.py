@@ -9,10 +9,11 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from demo_models import Made, make_all
-from hosts.command_line import plain_errors
-from scripts.paths import MODELS, ROOT
-from scripts.serving.openmp import short_spins
+from hf_serve.demo_models import Made, make_all
+from hf_serve.hosts.command_line import plain_errors
+from hf_serve.scripts.installation import ROOT
+from hf_serve.scripts.paths import MODELS
+from hf_serve.scripts.serving.openmp import short_spins
 
 INTERRUPTED = 130
 out, err = Console(highlight=False), Console(stderr=True, highlight=False, soft_wrap=True)

@@ -1,23 +1,27 @@
-"""Folders of the repository, and the checkpoint and archive of a YAML file."""
+"""Folders and files of the kit and of its user, and the checkpoint and archive of a YAML file."""
 
 from __future__ import annotations
 
 import hashlib
 from pathlib import Path
 
-from handlers.config.handler_section import HandlerSection
-from handlers.config.model_config import ModelConfig
-from handlers.errors import WrongConfig
-from scripts.default_modes import default_modes
+from hf_serve.handlers.config.handler_section import HandlerSection
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.errors import WrongConfig
+from hf_serve.scripts.default_modes import default_modes
+from hf_serve.scripts.installation import IS_REPOSITORY, ROOT, command
 
-ROOT = Path(__file__).resolve().parents[1]
 ARTIFACTS = ROOT / "artifacts"
-MODELS = ARTIFACTS / "models"
 MODEL_CONFIGS = ROOT / "model_configs"
-MODEL_STORE = ROOT / "model_store"
-BUILD = ROOT / "build"
 # The file of a model with the packages that its own code imports.
 REQUIREMENTS = "requirements.txt"
+# The folder in which commands read and write, where no option names another one.
+WORKSPACE = ROOT if IS_REPOSITORY else Path.cwd()
+MODELS = WORKSPACE / "artifacts" / "models"
+MODEL_STORE = WORKSPACE / "model_store"
+BUILD = WORKSPACE / "build"
+OWN_CONFIG = WORKSPACE / "config.properties"
+CONFIG = OWN_CONFIG if OWN_CONFIG.is_file() else ROOT / "config.properties"
 # What a path begins with, and no model id.
 LOCAL = ("/", "./", "../", "~", ".\\")
 
@@ -92,7 +96,7 @@ def require_folder(config_path: Path, key: str, name: str | None) -> None:
         key,
         f"is {name}, and {kind} (searched {' and '.join(map(str, searched))})",
         "correct the path, which is relative to the YAML or to the working folder, and check it"
-        f" with `python scripts/download_models.py {config_path}`",
+        f" with `{command('download', config_path)}`",
     )
 
 

@@ -9,17 +9,17 @@ from typing import Annotated, Any
 
 import typer
 
-from handlers.errors import KitError
-from hosts.command_line import plain_errors
-from scripts.paths import BUILD, MODEL_STORE, ROOT
-from scripts.serving.ports import HOST
-from scripts.serving.properties import default_ports
-from scripts.serving.rollout import Rollout
-from scripts.serving.server import Server
-from scripts.serving.tokens import KEY_FILE, Tokens
+from hf_serve.handlers.errors import KitError
+from hf_serve.hosts.command_line import plain_errors
+from hf_serve.scripts.paths import BUILD, CONFIG, MODEL_STORE
+from hf_serve.scripts.serving.ports import HOST
+from hf_serve.scripts.serving.properties import default_ports
+from hf_serve.scripts.serving.rollout import Rollout
+from hf_serve.scripts.serving.server import Server
+from hf_serve.scripts.serving.tokens import KEY_FILE, Tokens
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
-PORTS = default_ports(ROOT / "config.properties")
+PORTS = default_ports(CONFIG)
 INFERENCE, MANAGEMENT = f"http://{HOST}:{PORTS.inference}", f"http://{HOST}:{PORTS.management}"
 METRICS = f"http://{HOST}:{PORTS.metrics}/metrics"
 Model = Annotated[str, typer.Argument(help="The name of the model.")]

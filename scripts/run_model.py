@@ -18,18 +18,19 @@ import typer
 import yaml
 from rich.console import Console
 
-from handlers.config.handler_section import CHECKPOINT, CUSTOM_MODE, modes
-from handlers.config.messages import suggest
-from handlers.config.model_config import ModelConfig
-from handlers.errors import KitError
-from hosts.command_line import plain_errors
-from scripts import create_archive, download_models, serve
-from scripts.hub.client import Hub
-from scripts.paths import ROOT, model_name
-from scripts.serving.ports import HOST, require_free
+from hf_serve.handlers.config.handler_section import CHECKPOINT, CUSTOM_MODE, modes
+from hf_serve.handlers.config.messages import suggest
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.errors import KitError
+from hf_serve.hosts.command_line import plain_errors
+from hf_serve.scripts import create_archive, download_models, serve
+from hf_serve.scripts.hub.client import Hub
+from hf_serve.scripts.installation import command
+from hf_serve.scripts.paths import model_name
+from hf_serve.scripts.serving.ports import HOST, require_free
 
 if TYPE_CHECKING:
-    from scripts.hub.model_check import ModelCheck
+    from hf_serve.scripts.hub.model_check import ModelCheck
 
 YAMLS, ARCHIVE = (".yaml", ".yml"), ".mar"
 FOLDER = Path("hf-serve")
@@ -99,8 +100,7 @@ def main(
         workdir=folder / SERVER,
     )
     _show(names, folder, port)
-    script = _command("serve.py", "stop", "--workdir", str(folder / SERVER))
-    console.print(f"\n{script} stops it.", markup=False)
+    console.print(f"\n{command('stop', '--workdir', folder / SERVER)} stops it.", markup=False)
 
 
 def write_yaml(found: ModelCheck, folder: Path) -> Path:
@@ -147,7 +147,7 @@ def name_of(model: str) -> str:
 def example_of(name: str, mode: str, url: str) -> str:
     """Return a command that asks a model."""
     # This import loads torch, which `--help` does not need.
-    from handlers import tasks  # noqa: PLC0415
+    from hf_serve.handlers import tasks  # noqa: PLC0415
 
     address = f"{url}/predictions/{name}"
     if mode == CUSTOM_MODE:
@@ -195,17 +195,16 @@ def serve_in_process(archives: Sequence[Path], options: Sequence[str]) -> NoRetu
 
     Args:
         archives: the archives.
-        options: options of `python -m hosts.asgi`.
+        options: options of `python -m hf_serve.hosts.asgi`.
     """
-    arguments = ["-m", "hosts.asgi", *map(str, map(Path.absolute, archives)), *options]
+    arguments = ["-m", "hf_serve.hosts.asgi", *map(str, map(Path.absolute, archives)), *options]
     console.file.flush()
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    os.execve(sys.executable, [sys.executable, *arguments], environment)  # noqa: S606
+    os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606
 
 
 def _checked(model: str, mode: str | None, revision: str | None) -> ModelCheck:
     # This import loads torch, which `--help` does not need.
-    from scripts.hub.model_check import check_model  # noqa: PLC0415
+    from hf_serve.scripts.hub.model_check import check_model  # noqa: PLC0415
 
     with console.status(f"Reading the small files of {model}"):
         return check_model(model, revision, Hub(), mode)
@@ -219,12 +218,6 @@ def _show(names: Sequence[str], folder: Path, port: int) -> None:
         if config.is_file():
             command = example_of(name, ModelConfig.read(config).handler.mode, url)
             console.print(f"  {command}", markup=False)
-
-
-def _command(script: str, *arguments: str) -> str:
-    path = ROOT / "scripts" / script
-    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-    return shlex.join(["python", str(shown), *arguments])
 
 
 run = partial(typer.run, main)

@@ -11,21 +11,21 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from hosts.command_line import plain_errors
-from scripts.archives.model_store import list_archives
-from scripts.command_line import PublicKey, split_names
-from scripts.paths import BUILD, MODEL_STORE, ROOT
-from scripts.serving.background import OneUrl, start_one_url
-from scripts.serving.fork_server.start import is_on as is_fork_server_on
-from scripts.serving.host_commands import body_limits
-from scripts.serving.logs import SERVER_LOG, following_lines, last_lines, log_filter
-from scripts.serving.ports import Ports, require_free
-from scripts.serving.processes import Memory
-from scripts.serving.properties import default_ports, read_properties
-from scripts.serving.server import DRAIN_SECONDS, Server, drain
-from scripts.serving.torchserve import JSON_LOGGING, LOGGING, TorchServe
+from hf_serve.hosts.command_line import plain_errors
+from hf_serve.scripts.archives.model_store import list_archives
+from hf_serve.scripts.command_line import PublicKey, split_names
+from hf_serve.scripts.installation import command
+from hf_serve.scripts.paths import BUILD, CONFIG, MODEL_STORE
+from hf_serve.scripts.serving.background import OneUrl, start_one_url
+from hf_serve.scripts.serving.fork_server.start import is_on as is_fork_server_on
+from hf_serve.scripts.serving.host_commands import body_limits
+from hf_serve.scripts.serving.logs import SERVER_LOG, following_lines, last_lines, log_filter
+from hf_serve.scripts.serving.ports import Ports, require_free
+from hf_serve.scripts.serving.processes import Memory
+from hf_serve.scripts.serving.properties import default_ports, read_properties
+from hf_serve.scripts.serving.server import DRAIN_SECONDS, Server, drain
+from hf_serve.scripts.serving.torchserve import JSON_LOGGING, LOGGING, TorchServe
 
-CONFIG = ROOT / "config.properties"
 PORTS = default_ports(CONFIG)
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
@@ -187,7 +187,7 @@ def logs(
 def _leave_if_running(workdir: Path) -> None:
     server = Server.of(workdir)
     if server and server.is_alive():
-        console.print("TorchServe is running already; `python scripts/serve.py stop` ends it.")
+        console.print(f"TorchServe is running already; `{command('stop')}` ends it.")
         status(workdir)
     elif server:
         _stop_one_url(workdir)

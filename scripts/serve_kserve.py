@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from hosts.command_line import plain_errors
-from scripts.command_line import PublicKey
-from scripts.paths import BUILD, MODEL_STORE
-from scripts.serving.background import KServeServer, start_kserve_server
-from scripts.serving.host_commands import (
+from hf_serve.hosts.command_line import plain_errors
+from hf_serve.scripts.command_line import PublicKey
+from hf_serve.scripts.paths import BUILD, MODEL_STORE
+from hf_serve.scripts.serving.background import KServeServer, start_kserve_server
+from hf_serve.scripts.serving.host_commands import (
     PORT,
     Models,
     ModelStore,

@@ -10,13 +10,13 @@ from typing import Annotated
 
 import typer
 
-from handlers.errors import KitError
-from hosts.command_line import plain_errors
-from hosts.tracebacks import last_line
-from scripts.command_line import PublicKey
-from scripts.paths import BUILD, MODEL_STORE
-from scripts.serving.background import RayServer, start_ray_server
-from scripts.serving.host_commands import (
+from hf_serve.handlers.errors import KitError
+from hf_serve.hosts.command_line import plain_errors
+from hf_serve.hosts.tracebacks import last_line
+from hf_serve.scripts.command_line import PublicKey
+from hf_serve.scripts.paths import BUILD, MODEL_STORE
+from hf_serve.scripts.serving.background import RayServer, start_ray_server
+from hf_serve.scripts.serving.host_commands import (
     PORT,
     Models,
     ModelStore,
@@ -90,9 +90,9 @@ add_stop_and_status(app, RayServer, WORKDIR)
 
 
 def _deploy(server: RayServer, archives: list[Path]) -> None:
-    from hosts.archives import ArchiveError  # noqa: PLC0415
-    from hosts.ray_environment import connected  # noqa: PLC0415
-    from hosts.ray_serve.local import LocalSettings, deploy  # noqa: PLC0415
+    from hf_serve.hosts.archives import ArchiveError  # noqa: PLC0415
+    from hf_serve.hosts.ray_environment import connected  # noqa: PLC0415
+    from hf_serve.hosts.ray_serve.local import LocalSettings, deploy  # noqa: PLC0415
 
     settings = LocalSettings.model_validate(server.settings)
     if settings.public_key:

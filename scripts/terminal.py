@@ -16,7 +16,7 @@ from rich.style import Style
 from rich.table import Column, Table
 from rich.text import Text
 
-from handlers.media.audio import seconds_of
+from hf_serve.handlers.media.audio import seconds_of
 
 SHOWN_INPUT, SHOWN_ANSWER, SHOWN_ITEMS, SHOWN_WORDS = 70, 105, 6, 5
 LABEL, WEAK, ERROR = Style(bold=True), Style(dim=True), Style(color="red")

@@ -20,8 +20,8 @@ import typer
 from pydantic import BaseModel
 from rich.console import Console
 
-from handlers import formats, tasks
-from handlers.config.handler_section import (
+from hf_serve.handlers import formats, tasks
+from hf_serve.handlers.config.handler_section import (
     AUTO,
     CHECKPOINT,
     Compile,
@@ -31,13 +31,13 @@ from handlers.config.handler_section import (
     modes,
     save_modes,
 )
-from handlers.config.model_config import Torchrun, TorchServeSection
-from handlers.formats.base import BaseFormat
-from handlers.generation.parameter_spec import specs_of
-from handlers.generation.parameters import GenerationParameters
-from handlers.protocols import text_generation_inference
-from handlers.protocols.base import EMPTY, Key, KeyTable
-from handlers.types.parameters import (
+from hf_serve.handlers.config.model_config import Torchrun, TorchServeSection
+from hf_serve.handlers.formats.base import BaseFormat
+from hf_serve.handlers.generation.parameter_spec import specs_of
+from hf_serve.handlers.generation.parameters import GenerationParameters
+from hf_serve.handlers.protocols import text_generation_inference
+from hf_serve.handlers.protocols.base import EMPTY, Key, KeyTable
+from hf_serve.handlers.types.parameters import (
     ANY,
     ExplanationParameters,
     ImageExplanationParameters,
@@ -45,9 +45,9 @@ from handlers.types.parameters import (
     TextExplanationParameters,
     parameter_schemas,
 )
-from hosts.command_line import plain_errors
-from scripts.openapi import all_routes
-from scripts.paths import ROOT
+from hf_serve.hosts.command_line import plain_errors
+from hf_serve.scripts.installation import ROOT
+from hf_serve.scripts.openapi import all_routes
 
 PAGES = ROOT / "docs"
 BLOCK = re.compile(

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from hosts.command_line import plain_errors
-from scripts.openapi import DOCUMENTS, write
+from hf_serve.hosts.command_line import plain_errors
+from hf_serve.scripts.openapi import DOCUMENTS, write
 
 out = Console(highlight=False, soft_wrap=True)
 

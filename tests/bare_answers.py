@@ -14,8 +14,8 @@ def main() -> None:
     """Load each folder with the handlers package of the first, and print its answers."""
     archives = json.load(sys.stdin)
     sys.path.insert(0, archives[0][0])
-    engines = importlib.import_module("handlers.engine")
-    requests = importlib.import_module("handlers.types.request")
+    engines = importlib.import_module("hf_serve.handlers.engine")
+    requests = importlib.import_module("hf_serve.handlers.types.request")
 
     answers = []
     for folder, contents in archives:

@@ -9,8 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from scripts.paths import MODELS, ROOT
-from scripts.serving.ports import Ports, free_ports
+from hf_serve.scripts.installation import ROOT
+from hf_serve.scripts.paths import MODELS
+from hf_serve.scripts.serving.ports import Ports, free_ports
 
 
 def copy_repository(target: Path) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from handlers.engine import Engine
-from handlers.process.deadline import Deadline
-from handlers.types.request import Request
+from hf_serve.handlers.engine import Engine
+from hf_serve.handlers.process.deadline import Deadline
+from hf_serve.handlers.types.request import Request
 
 # Seconds until a test fails that waits for something that never happens.
 LONG = 60.0

@@ -16,14 +16,14 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.models.auto import modeling_auto
 
-from handlers import tasks
-from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.config.handler_section import HandlerSection
-from handlers.config.model_config import ModelConfig
-from handlers.engine import Engine
-from handlers.formats.pretrained import PretrainedModel
-from handlers.formats.weights import pool_last_token
-from handlers.tasks.warmup import warm_up
+from hf_serve.handlers import tasks
+from hf_serve.handlers.checkpoints.checkpoint import Checkpoint
+from hf_serve.handlers.config.handler_section import HandlerSection
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.engine import Engine
+from hf_serve.handlers.formats.pretrained import PretrainedModel
+from hf_serve.handlers.formats.weights import pool_last_token
+from hf_serve.handlers.tasks.warmup import warm_up
 
 HEADS = {
     "token_classification": modeling_auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES,

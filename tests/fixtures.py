@@ -18,9 +18,9 @@ import torch
 import yaml
 from hypothesis import HealthCheck, settings
 
-from handlers.checkpoints.integrity import PUBLIC_KEY
-from handlers.process.packages import silence_libraries
-from scripts.archives.packing import pack
+from hf_serve.handlers.checkpoints.integrity import PUBLIC_KEY
+from hf_serve.handlers.process.packages import silence_libraries
+from hf_serve.scripts.archives.packing import pack
 from tests import tiny
 from tests.samples import keys_of
 from tests.serving import Served
@@ -124,7 +124,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Replace the processor of this machine by one with other flags."""
     cpuinfo = tmp_path / "cpuinfo"
-    monkeypatch.setattr("handlers.checkpoints.dtypes.CPUINFO", cpuinfo)
+    monkeypatch.setattr("hf_serve.handlers.checkpoints.dtypes.CPUINFO", cpuinfo)
 
     def say(flags: str) -> None:
         cpuinfo.write_text(f"flags : {flags}\n", encoding="utf-8")

@@ -14,8 +14,8 @@ from threading import Lock, Thread
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from handlers.http.request import HttpRequest
-from handlers.telemetry.metrics import Meter
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.telemetry.metrics import Meter
 from tests.serving import Served
 
 # The name of a field of a form, and its content type.

@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from scripts.paths import ARTIFACTS
+from hf_serve.scripts.paths import ARTIFACTS
 from tests.serving import differences
 from tests.tiny_documents import page_of
 

@@ -6,8 +6,8 @@ import base64
 from random import Random
 from typing import Any
 
-from demo_models.synthetic_images import as_png, draw
-from handlers.http.request import HttpRequest
+from hf_serve.demo_models.synthetic_images import as_png, draw
+from hf_serve.handlers.http.request import HttpRequest
 
 RNG = Random(3)
 IMAGES = [draw(RNG).image.resize(size) for size in ((48, 48), (100, 40), (40, 77), (32, 32))]

@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from handlers import tasks
-from handlers.config.handler_section import modes
+from hf_serve.handlers import tasks
+from hf_serve.handlers.config.handler_section import modes
 from tests.e2e.asking import Question
 
 JSON = {"Content-Type": "application/json"}

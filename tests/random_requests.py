@@ -7,8 +7,8 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from handlers import tasks
-from handlers.explainers import targets
+from hf_serve.handlers import tasks
+from hf_serve.handlers.explainers import targets
 from tests.e2e.asking import Question
 from tests.modes import cases
 

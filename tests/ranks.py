@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from handlers.process import deadline, ranks
+from hf_serve.handlers.process import deadline, ranks
 
 Result = TypeVar("Result")
 # Seconds until a rank that waits for the others in a collective operation fails.

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from handlers import formats, tasks
-from handlers.config.handler_section import modes, save_modes
-from handlers.explainers import targets
-from handlers.tasks.bases.text import TextTask
+from hf_serve.handlers import formats, tasks
+from hf_serve.handlers.config.handler_section import modes, save_modes
+from hf_serve.handlers.explainers import targets
+from hf_serve.handlers.tasks.bases.text import TextTask
 from tests.modes import cases
 from tests.modes._cases import FINE, LONG, ODD
 

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from handlers.config.model_config import ModelConfig
-from handlers.dispatcher import Dispatcher
-from handlers.engine import Engine
-from handlers.http.request import HttpRequest
-from handlers.telemetry.metrics import Meter
-from handlers.types.request import TextStream
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.dispatcher import Dispatcher
+from hf_serve.handlers.engine import Engine
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.telemetry.metrics import Meter
+from hf_serve.handlers.types.request import TextStream
 from tests.modes import cases
 
 Reply = tuple[int, Any]

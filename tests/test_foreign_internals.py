@@ -20,7 +20,7 @@ COMPAT = tuple(ROOT / tree / "compat" for tree in ("handlers", "hosts"))
 SOURCES = sorted(path for tree in TREES for path in (ROOT / tree).rglob("*.py"))
 OUTSIDE = [path for path in SOURCES if not any(map(path.is_relative_to, COMPAT))]
 INSIDE = [path for path in SOURCES if path not in OUTSIDE]
-OWN = {*TREES, "__future__"}
+OWN = {*TREES, "hf_serve", "__future__"}
 # What Python documents although its name begins with an underscore.
 DOCUMENTED = {"_exit", "_current_frames", "_asdict", "_fields", "_make", "_replace"}
 # Settings that torch documents as attributes to assign to.
@@ -65,7 +65,11 @@ class Source:
         """The full names of what other packages have, by the names in this file."""
         found: dict[str, str] = {}
         for node in self.nodes:
-            if isinstance(node, ast.ImportFrom) and is_foreign(node.module or "."):
+            if (
+                isinstance(node, ast.ImportFrom)
+                and not node.level
+                and is_foreign(node.module or "")
+            ):
                 found |= {
                     alias.asname or alias.name: f"{node.module}.{alias.name}"
                     for alias in node.names
@@ -143,7 +147,7 @@ def _is_message(node: ast.expr, errors: set[Any]) -> bool:
 
 def private_imports(source: Source) -> Iterator[ast.AST]:
     for node in source.nodes:
-        if isinstance(node, ast.ImportFrom) and is_foreign(node.module or "."):
+        if isinstance(node, ast.ImportFrom) and not node.level and is_foreign(node.module or ""):
             names = [node.module or "", *(alias.name for alias in node.names)]
         elif isinstance(node, ast.Import):
             names = [alias.name for alias in node.names if is_foreign(alias.name)]
@@ -270,7 +274,10 @@ def _outside() -> list[Source]:
 RULES: dict[Callable[[Source], Iterator[ast.AST]], tuple[list[str], list[str]]] = {
     private_imports: (
         ["from torch._dynamo.exc import UserError", "from x import _a", "import x._a"],
-        ["from __future__ import annotations", "from handlers.tasks.bases.text import TextTask"],
+        [
+            "from __future__ import annotations",
+            "from hf_serve.handlers.tasks.bases.text import TextTask",
+        ],
     ),
     undocumented_imports: (
         [

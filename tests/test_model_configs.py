@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
-from handlers import formats, tasks
-from handlers.config.handler_section import AUTO, modes
-from handlers.config.model_config import ModelConfig
-from handlers.formats import plan
-from scripts.archives.packing import pack
-from scripts.paths import MODEL_CONFIGS
+from hf_serve.handlers import formats, tasks
+from hf_serve.handlers.config.handler_section import AUTO, modes
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.formats import plan
+from hf_serve.scripts.archives.packing import pack
+from hf_serve.scripts.paths import MODEL_CONFIGS
 from tests.samples import INPUTS
 
 PATHS = sorted(MODEL_CONFIGS.rglob("*.yaml"))

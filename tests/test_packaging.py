@@ -17,17 +17,16 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
-from setuptools import find_packages
 
-import handlers
-from handlers import formats, tasks
-from handlers.config.handler_section import modes
-from handlers.http.request import HttpRequest
-from handlers.protocols import describe
-from handlers.protocols.base import ParsedRequest
-from scripts import lock_requirements
-from scripts.archives.packing import pack
-from scripts.paths import ROOT
+from hf_serve import handlers
+from hf_serve.handlers import formats, tasks
+from hf_serve.handlers.config.handler_section import modes
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.protocols import describe
+from hf_serve.handlers.protocols.base import ParsedRequest
+from hf_serve.scripts import lock_requirements
+from hf_serve.scripts.archives.packing import pack
+from hf_serve.scripts.installation import ROOT
 from tests.overlay import activated, make_overlay
 from tests.standins.archives import write_weightless, write_yaml
 
@@ -60,7 +59,7 @@ class TestVersion:
     def test_is_written_in_one_place(self) -> None:
         assert "version" not in PROJECT["project"]
         dynamic = PROJECT["tool"]["setuptools"]["dynamic"]
-        assert dynamic == {"version": {"attr": "handlers.__version__"}}
+        assert dynamic == {"version": {"attr": "hf_serve.handlers.__version__"}}
 
     def test_is_in_each_archive(self, tmp_path: Path) -> None:
         config_path = write_yaml(tmp_path / "qa.yaml", write_weightless(tmp_path / "weightless"))
@@ -164,7 +163,7 @@ class TestCommands:
         [
             ["hf-serve-archive"],
             ["python", str(ROOT / "scripts" / "create_archive.py")],
-            ["python", "-m", "scripts.create_archive"],
+            ["python", "-m", "hf_serve.scripts.create_archive"],
         ],
         ids=["command", "file", "module"],
     )
@@ -172,21 +171,6 @@ class TestCommands:
         self, command: list[str], environment: dict[str, str], tmp_path: Path
     ) -> None:
         assert "--export-path" in _run([*command, "--help"], tmp_path, environment)
-
-
-class TestPackages:
-    @pytest.mark.parametrize("name", ["handlers", "scripts", "demo_models", "benchmarks"])
-    def test_every_folder_with_code_is_installed(self, name: str) -> None:
-        include = PROJECT["tool"]["setuptools"]["packages"]["find"]["include"]
-        found = find_packages(str(ROOT), include=include)
-        folders = {path.parent.relative_to(ROOT) for path in (ROOT / name).rglob("*.py")}
-        assert {".".join(folder.parts) for folder in folders} <= set(found)
-
-    @pytest.mark.parametrize("name", ["handlers", "demo_models"])
-    def test_every_file_beside_the_code_is_installed(self, name: str) -> None:
-        patterns = PROJECT["tool"]["setuptools"]["package-data"][name]
-        files = {path for path in (ROOT / name).rglob("*.*") if path.suffix not in (".py", ".pyc")}
-        assert files == {path for pattern in patterns for path in (ROOT / name).glob(pattern)}
 
 
 def test_no_script_changes_where_modules_come_from() -> None:

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
-from demo_models import ensure
-from handlers.config.model_config import ModelConfig
-from scripts.default_modes import default_modes
-from scripts.paths import MODEL_CONFIGS, MODELS, ROOT
+from hf_serve.demo_models import ensure
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.scripts.default_modes import default_modes
+from hf_serve.scripts.installation import ROOT
+from hf_serve.scripts.paths import MODEL_CONFIGS, MODELS
 from tests.checkout import copy_repository, environment_of, use_free_ports
 from tests.docs.pages import DOCS, blocks_of
 from tests.standins.hub import LocalHub

@@ -30,10 +30,10 @@ ADDED = {
 TRAIN_AND_ANSWER = """
 import json, sys
 from pathlib import Path
-from handlers.engine import Engine
-from handlers.config.model_config import ModelConfig
-from handlers.types.request import Request
-from demo_models import make
+from hf_serve.handlers.engine import Engine
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.types.request import Request
+from hf_serve.demo_models import make
 
 folder = Path(sys.argv[1]) / "next_sentence_prediction"
 make("next_sentence_prediction", folder, rows=24, evaluation_rows=8)
@@ -62,7 +62,9 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("walkthrough") / "repository"
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     files = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for name in filter(lambda name: (ROOT / name).is_file(), files.splitlines()):
+    for name in files.splitlines():
+        if not (ROOT / name).exists():  # Removed, and not committed.
+            continue
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, target / name, follow_symlinks=False)
     for block in FILE.finditer((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")):
@@ -98,7 +100,7 @@ def test_the_shown_diffs_apply_to_the_files_that_they_name(copy: Path) -> None:
 
 @pytest.mark.nightly
 def test_the_contract_tests_pass_for_what_was_added(copy: Path) -> None:
-    written = _run(copy, "-m", "scripts.write_docs")
+    written = _run(copy, "-m", "hf_serve.scripts.write_docs")
     assert written.returncode == 0, written.stderr[-3000:]
     run = ("-m", "pytest", "-rA", "-q", "-p", "no:cacheprovider")
     added = ("-k", " or ".join(ADDED), *CONTRACT_TESTS)

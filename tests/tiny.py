@@ -22,7 +22,7 @@ from transformers.models.segformer.image_processing_pil_segformer import Segform
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 from transformers.models.yolos.image_processing_pil_yolos import YolosImageProcessorPil
 
-from handlers import tasks
+from hf_serve.handlers import tasks
 from tests.modes import cases
 from tests.tiny_tokenizers import POSITIONS, write_bert, write_gpt2, write_roberta, write_tapas
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from scripts.paths import ROOT
+from hf_serve.scripts.installation import ROOT
 
 VLLM_PYTHON = ROOT / ".venv-vllm" / "bin" / "python"

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import httpx
 
-from handlers.errors import KitError
+from hf_serve.handlers.errors import KitError
 
 TIMEOUT = 600  # seconds for one response
 

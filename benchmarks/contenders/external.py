@@ -13,12 +13,12 @@ from typing import ClassVar
 import httpx
 
 from benchmarks.contenders.base import Contender
-from handlers.errors import KitError
-from hosts.defaults import OFFLINE
-from scripts.paths import ROOT
-from scripts.serving.openmp import openmp_environment
-from scripts.serving.ports import HOST, free_ports
-from scripts.serving.processes import end_group, started_at
+from hf_serve.handlers.errors import KitError
+from hf_serve.hosts.defaults import OFFLINE
+from hf_serve.scripts.installation import ROOT
+from hf_serve.scripts.serving.openmp import openmp_environment
+from hf_serve.scripts.serving.ports import HOST, free_ports
+from hf_serve.scripts.serving.processes import end_group, started_at
 
 TIMEOUT = 300
 POLL_INTERVAL = 0.2

@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.contenders.external import ExternalContender
 from benchmarks.contenders.openai_embeddings import embeddings_body
-from scripts.serving.ports import HOST
+from hf_serve.scripts.serving.ports import HOST
 
 START = "from infinity_emb.cli import cli; cli()"
 # BetterTransformer and torch.compile are for GPUs.

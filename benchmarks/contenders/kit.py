@@ -11,13 +11,13 @@ import torch
 import yaml
 
 from benchmarks.contenders.torchserve import TorchServeContender
-from handlers import formats
-from handlers.checkpoints.dtypes import pick_dtype
-from handlers.config.handler_section import HandlerSection
-from handlers.config.model_config import ModelConfig
-from scripts.archives.formats import ARCHIVE_FORMATS
-from scripts.archives.packing import Archive, pack
-from scripts.paths import BUILD, MODEL_CONFIGS
+from hf_serve.handlers import formats
+from hf_serve.handlers.checkpoints.dtypes import pick_dtype
+from hf_serve.handlers.config.handler_section import HandlerSection
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.scripts.archives.formats import ARCHIVE_FORMATS
+from hf_serve.scripts.archives.packing import Archive, pack
+from hf_serve.scripts.paths import BUILD, MODEL_CONFIGS
 
 # These require the AWS compiler, and a GPU to be useful.
 EXCLUDED = ("_neuronx", "_compiled")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.contenders.external import ExternalContender
-from scripts.serving.ports import HOST
+from hf_serve.scripts.serving.ports import HOST
 
 TASKS = {
     "sequence_classification": "text-classification",

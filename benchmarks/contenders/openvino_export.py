@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from handlers.process.packages import require_package
+from hf_serve.handlers.process.packages import require_package
 
 
 def main() -> None:

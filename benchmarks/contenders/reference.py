@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 import yaml
 
 from benchmarks.contenders.torchserve import TorchServeContender
-from handlers.config.model_config import CONFIG_FILE
-from scripts.archives.contents import Contents
-from scripts.archives.formats import ARCHIVE_FORMATS
-from scripts.archives.manifest import MANIFEST_FILE, manifest
+from hf_serve.handlers.config.model_config import CONFIG_FILE
+from hf_serve.scripts.archives.contents import Contents
+from hf_serve.scripts.archives.formats import ARCHIVE_FORMATS
+from hf_serve.scripts.archives.manifest import MANIFEST_FILE, manifest
 
 HANDLER = Path(__file__).with_name("reference_handler.py")
 TORCHSERVE = {"minWorkers": 1, "maxWorkers": 1, "batchSize": 16, "maxBatchDelay": 1}

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from benchmarks.contenders.base import Contender
-from scripts.serving.server import Server
-from scripts.serving.torchserve import TorchServe
+from hf_serve.scripts.serving.server import Server
+from hf_serve.scripts.serving.torchserve import TorchServe
 
 TIMEOUT = 300  # seconds; loading may compile a graph
 

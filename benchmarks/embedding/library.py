@@ -10,9 +10,9 @@ from pathlib import Path
 
 from benchmarks.contenders import sentence_transformers_engine
 from benchmarks.contenders.external import NotInstalled
-from handlers.errors import KitError
-from hosts.defaults import OFFLINE
-from scripts.paths import ROOT
+from hf_serve.handlers.errors import KitError
+from hf_serve.hosts.defaults import OFFLINE
+from hf_serve.scripts.installation import ROOT
 
 ENVIRONMENT = ".venv-infinity"
 BACKENDS = ("torch", "onnx", "openvino")

@@ -9,9 +9,9 @@ import torch
 from transformers import BertConfig, BertModel
 
 from benchmarks.models import TINY
-from demo_models import ensure
-from demo_models.minilm import load_tokenizer
-from scripts.paths import MODELS as DEMO_MODELS
+from hf_serve.demo_models import ensure
+from hf_serve.demo_models.minilm import load_tokenizer
+from hf_serve.scripts.paths import MODELS as DEMO_MODELS
 
 MODE = "sentence_embedding"
 DESCRIPTIONS = {

@@ -18,8 +18,8 @@ from benchmarks.session import rotated
 from benchmarks.step import run_step
 from benchmarks.summary import record, starts
 from benchmarks.texts import mixed_texts
-from demo_models.minilm import load_tokenizer
-from handlers.errors import KitError
+from hf_serve.demo_models.minilm import load_tokenizer
+from hf_serve.handlers.errors import KitError
 
 SERVERS = ("kit", "kit_float32", "kit_openvino_int8", "infinity")
 LIBRARIES = {f"sentence_transformers_{backend}": backend for backend in BACKENDS}

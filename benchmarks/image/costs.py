@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from handlers import tasks
-from handlers.checkpoints.checkpoint import read_checkpoint
-from handlers.config.handler_section import HandlerSection
-from handlers.media.images import read_image
+from hf_serve.handlers import tasks
+from hf_serve.handlers.checkpoints.checkpoint import read_checkpoint
+from hf_serve.handlers.config.handler_section import HandlerSection
+from hf_serve.handlers.media.images import read_image
 
 MODE = "image_classification"
 REPEATS = 3

@@ -17,8 +17,8 @@ from pathlib import Path
 import psutil
 
 from benchmarks.reliability.clients import TIMEOUT, Expected, body_of
-from scripts.serving.ports import HOST
-from scripts.serving.server import Server
+from hf_serve.scripts.serving.ports import HOST
+from hf_serve.scripts.serving.server import Server
 
 MODEL = "soak"
 PATH = f"/predictions/{MODEL}/1.0/v2/models/{MODEL}/infer"

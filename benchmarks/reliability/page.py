@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.table import markdown
-from scripts.paths import ROOT
+from hf_serve.scripts.installation import ROOT
 
 PAGE = ROOT / "docs" / "reliability.md"
 MEASURED = re.compile(r"(<!-- measured -->\n).*?(<!-- /measured -->)", re.DOTALL)

@@ -21,12 +21,12 @@ from pathlib import Path
 from benchmarks.contenders.external import NotInstalled
 from benchmarks.text_generation.contender import GenerationContender, Job, Speed, Turn
 from benchmarks.text_generation.workloads import LONGEST_TEXT
-from handlers.errors import KitError
-from hosts.defaults import OFFLINE
-from scripts.paths import ROOT
-from scripts.serving.openmp import openmp_environment
-from scripts.serving.processes import end_group
-from scripts.serving.torchserve import DROPPED
+from hf_serve.handlers.errors import KitError
+from hf_serve.hosts.defaults import OFFLINE
+from hf_serve.scripts.installation import ROOT
+from hf_serve.scripts.serving.openmp import openmp_environment
+from hf_serve.scripts.serving.processes import end_group
+from hf_serve.scripts.serving.torchserve import DROPPED
 
 PROGRAMS = ROOT / "benchmarks" / "contenders"
 EXPORT = PROGRAMS / "openvino_export.py"

@@ -25,7 +25,7 @@ from benchmarks.text_generation.workloads import (
     long_requests,
     short_requests,
 )
-from scripts.serving.processes import group_members
+from hf_serve.scripts.serving.processes import group_members
 
 # Requests for each long stream; after them the client begins again with the first.
 PROMPTS_PER_STREAM = 8

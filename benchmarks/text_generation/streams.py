@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from benchmarks.contenders.base import TIMEOUT, ErrorResponse, NoResponse
 from benchmarks.text_generation.contender import Speed
 from benchmarks.text_generation.workloads import GenerationRequest
-from handlers.errors import KitError
+from hf_serve.handlers.errors import KitError
 
 EVENT = "data:"
 

@@ -6,8 +6,15 @@ import re
 from random import Random
 from typing import NamedTuple
 
-from demo_models.synthetic_text.grammar import MARK, Expansion, Span, Split, read_marks, rules_of
-from demo_models.synthetic_text.written import entries, repeated
+from hf_serve.demo_models.synthetic_text.grammar import (
+    MARK,
+    Expansion,
+    Span,
+    Split,
+    read_marks,
+    rules_of,
+)
+from hf_serve.demo_models.synthetic_text.written import entries, repeated
 
 LABELS = ("O", "B-MISC", "I-MISC", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC")
 # The share of names of these kinds that are exchanged for others.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from demo_models.synthetic_text.grammar import Split
-from demo_models.synthetic_text.questions import Question, questions
-from demo_models.synthetic_text.written import entries, repeated
+from hf_serve.demo_models.synthetic_text.grammar import Split
+from hf_serve.demo_models.synthetic_text.questions import Question, questions
+from hf_serve.demo_models.synthetic_text.written import entries, repeated
 
 # The shares of questions for training that get another passage in addition, before or after their
 # passage, and that get another one in its place, which then has no answer.

@@ -5,7 +5,13 @@ from __future__ import annotations
 from random import Random
 from typing import Any, NamedTuple
 
-from demo_models.synthetic_text.grammar import Expansion, Rules, Split, read_marks, rules_of
+from hf_serve.demo_models.synthetic_text.grammar import (
+    Expansion,
+    Rules,
+    Split,
+    read_marks,
+    rules_of,
+)
 
 Fact = dict[str, Any]
 

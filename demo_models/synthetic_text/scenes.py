@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import product
 from random import Random
 
-from demo_models.synthetic_text.grammar import Split
+from hf_serve.demo_models.synthetic_text.grammar import Split
 
 PEOPLE = ("Nina", "Tom", "Ada", "Eva", "Paul", "Olive", "Hugo", "Mina", "Otto", "Greta")
 VERBS = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 from typing import NamedTuple
 
-from demo_models.evaluation import mean
-from demo_models.synthetic_text.grammar import Split
-from demo_models.synthetic_text.questions import questions
+from hf_serve.demo_models.evaluation import mean
+from hf_serve.demo_models.synthetic_text.grammar import Split
+from hf_serve.demo_models.synthetic_text.questions import questions
 
 
 class Search(NamedTuple):

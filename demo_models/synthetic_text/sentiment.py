@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import NamedTuple
 
-from demo_models.synthetic_text.grammar import Expansion, Rules, Split, rules_of
-from demo_models.synthetic_text.written import entries, repeated
+from hf_serve.demo_models.synthetic_text.grammar import Expansion, Rules, Split, rules_of
+from hf_serve.demo_models.synthetic_text.written import entries, repeated
 
 LABELS = ("NEGATIVE", "POSITIVE")
 # The shares of training rows that are written by hand and that are a few phrases.

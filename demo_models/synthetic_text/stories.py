@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from demo_models.synthetic_text.grammar import Expansion, Split, rules_of
-from demo_models.synthetic_text.questions import questions
-from demo_models.synthetic_text.sentiment import reviews
+from hf_serve.demo_models.synthetic_text.grammar import Expansion, Split, rules_of
+from hf_serve.demo_models.synthetic_text.questions import questions
+from hf_serve.demo_models.synthetic_text.sentiment import reviews
 
 
 def stories(split: Split, count: int, seed: int) -> list[str]:

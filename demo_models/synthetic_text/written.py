@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from demo_models.synthetic_text.grammar import Split
+from hf_serve.demo_models.synthetic_text.grammar import Split
 
 Item = TypeVar("Item")
 

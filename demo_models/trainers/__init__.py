@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from demo_models.trainers.base import Trainer
+    from hf_serve.demo_models.trainers.base import Trainer
 
 
 def modes() -> list[str]:

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from transformers import ASTConfig, ASTFeatureExtractor, ASTForAudioClassification
 
-from demo_models.synthetic_audio import LABELS, RATE, random, signal, signal_inputs
-from demo_models.trainers.base import MediaTrainer
-from demo_models.training import Feature, Plan, accuracy
+from hf_serve.demo_models.synthetic_audio import LABELS, RATE, random, signal, signal_inputs
+from hf_serve.demo_models.trainers.base import MediaTrainer
+from hf_serve.demo_models.training import Feature, Plan, accuracy
 
 # A second has 48 frames.
 SPECTROGRAM = {"num_mel_bins": 32, "max_length": 48}

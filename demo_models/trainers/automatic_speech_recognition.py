@@ -16,10 +16,10 @@ from transformers import (
     Wav2Vec2Processor,
 )
 
-from demo_models.evaluation import mean
-from demo_models.synthetic_audio import KEYS, RATE, dialled, dialled_inputs, random
-from demo_models.trainers.base import MediaTrainer
-from demo_models.training import Feature, Plan, forward
+from hf_serve.demo_models.evaluation import mean
+from hf_serve.demo_models.synthetic_audio import KEYS, RATE, dialled, dialled_inputs, random
+from hf_serve.demo_models.trainers.base import MediaTrainer
+from hf_serve.demo_models.training import Feature, Plan, forward
 
 SPECIAL = ("<pad>", "<s>", "</s>", "<unk>", "|")
 VOCABULARY = {token: number for number, token in enumerate((*SPECIAL, *KEYS))}

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from demo_models.synthetic_images import drawn_features, drawn_inputs
-from demo_models.training import Feature, Plan, Tick, fit, quiet, repeatable
+from hf_serve.demo_models.synthetic_images import drawn_features, drawn_inputs
+from hf_serve.demo_models.training import Feature, Plan, Tick, fit, quiet, repeatable
 
 
 class Trainer(ABC):

@@ -10,10 +10,10 @@ import torch
 from PIL import Image
 from transformers import GLPNConfig, GLPNForDepthEstimation, GLPNImageProcessorPil
 
-from demo_models.evaluation import mean
-from demo_models.synthetic_images import CALIBRATION_ROWS, as_base64, draw_in_fog
-from demo_models.trainers.base import MediaTrainer
-from demo_models.training import Feature, Plan, forward
+from hf_serve.demo_models.evaluation import mean
+from hf_serve.demo_models.synthetic_images import CALIBRATION_ROWS, as_base64, draw_in_fog
+from hf_serve.demo_models.trainers.base import MediaTrainer
+from hf_serve.demo_models.training import Feature, Plan, forward
 
 CONFIG = {
     "depths": [1, 1, 1, 1],

@@ -14,12 +14,12 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from demo_models.evaluation import mean
-from demo_models.minilm import FROZEN_LAYERS, SIZES, load_tokenizer, minilm
-from demo_models.synthetic_forms import Form, forms
-from demo_models.synthetic_images import CALIBRATION_ROWS
-from demo_models.trainers.base import Trainer
-from demo_models.training import Feature, Plan, forward
+from hf_serve.demo_models.evaluation import mean
+from hf_serve.demo_models.minilm import FROZEN_LAYERS, SIZES, load_tokenizer, minilm
+from hf_serve.demo_models.synthetic_forms import Form, forms
+from hf_serve.demo_models.synthetic_images import CALIBRATION_ROWS
+from hf_serve.demo_models.trainers.base import Trainer
+from hf_serve.demo_models.training import Feature, Plan, forward
 
 WIDTH = 64
 # The tables of what a box adds to a token.

@@ -7,12 +7,12 @@ from typing import Any
 
 from transformers import AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokenizerBase
 
-from demo_models.evaluation import mean
-from demo_models.minilm import load_model, load_tokenizer
-from demo_models.synthetic_text.grammar import Split
-from demo_models.synthetic_text.sentiment import reviews
-from demo_models.trainers.base import Trainer
-from demo_models.training import Feature, Plan, forward
+from hf_serve.demo_models.evaluation import mean
+from hf_serve.demo_models.minilm import load_model, load_tokenizer
+from hf_serve.demo_models.synthetic_text.grammar import Split
+from hf_serve.demo_models.synthetic_text.sentiment import reviews
+from hf_serve.demo_models.trainers.base import Trainer
+from hf_serve.demo_models.training import Feature, Plan, forward
 
 # A quarter of the vocabulary: most of the training time is the head's.
 TOKENS = 8_000

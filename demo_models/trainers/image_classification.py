@@ -6,9 +6,9 @@ from typing import Any
 
 from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessorPil
 
-from demo_models.synthetic_images import LABELS, SIDE
-from demo_models.trainers.base import ImageTrainer
-from demo_models.training import Plan, accuracy
+from hf_serve.demo_models.synthetic_images import LABELS, SIDE
+from hf_serve.demo_models.trainers.base import ImageTrainer
+from hf_serve.demo_models.training import Plan, accuracy
 
 CONFIG = {
     "image_size": SIDE,

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from transformers import ViTConfig, ViTImageProcessorPil, ViTModel
 from transformers.utils import ModelOutput
 
-from demo_models.evaluation import mean
-from demo_models.synthetic_images import LABELS, SIDE
-from demo_models.trainers.base import ImageTrainer
-from demo_models.trainers.image_classification import CONFIG
-from demo_models.training import Plan, forward
+from hf_serve.demo_models.evaluation import mean
+from hf_serve.demo_models.synthetic_images import LABELS, SIDE
+from hf_serve.demo_models.trainers.base import ImageTrainer
+from hf_serve.demo_models.trainers.image_classification import CONFIG
+from hf_serve.demo_models.training import Plan, forward
 
 
 class NamedVectors(nn.Module):

@@ -10,12 +10,12 @@ import torch
 from torch.nn import functional
 from transformers import SegformerConfig, SegformerForSemanticSegmentation
 
-from demo_models.evaluation import mean
-from demo_models.synthetic_images import LABELS, SIDE, Scene, draw, pixels_of
-from demo_models.trainers.base import ImageTrainer
-from demo_models.trainers.depth_estimation import CONFIG
-from demo_models.training import Feature, Plan, forward
-from handlers.compat.transformers import pillow_processor
+from hf_serve.demo_models.evaluation import mean
+from hf_serve.demo_models.synthetic_images import LABELS, SIDE, Scene, draw, pixels_of
+from hf_serve.demo_models.trainers.base import ImageTrainer
+from hf_serve.demo_models.trainers.depth_estimation import CONFIG
+from hf_serve.demo_models.training import Feature, Plan, forward
+from hf_serve.handlers.compat.transformers import pillow_processor
 
 # A model sees twice the pixels of an image: its masks have a quarter of the side.
 SEEN = 2 * SIDE

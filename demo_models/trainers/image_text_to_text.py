@@ -21,11 +21,11 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from demo_models.evaluation import mean
-from demo_models.processors import Processors
-from demo_models.synthetic_images import COLOURS, SHAPES, SIDE, as_base64, draw
-from demo_models.trainers.base import Trainer
-from demo_models.training import Feature, Plan, chunks
+from hf_serve.demo_models.evaluation import mean
+from hf_serve.demo_models.processors import Processors
+from hf_serve.demo_models.synthetic_images import COLOURS, SHAPES, SIDE, as_base64, draw
+from hf_serve.demo_models.trainers.base import Trainer
+from hf_serve.demo_models.training import Feature, Plan, chunks
 
 PAD, END, UNKNOWN, IMAGE = "<pad>", "</s>", "<unk>", "<image>"
 # What a space is in a token.

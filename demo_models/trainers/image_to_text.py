@@ -15,12 +15,12 @@ from transformers import (
     ViTImageProcessorPil,
 )
 
-from demo_models.evaluation import mean
-from demo_models.processors import WORDS, Processors
-from demo_models.synthetic_images import SIDE, Scene, draw
-from demo_models.trainers.base import ImageTrainer
-from demo_models.trainers.image_classification import CONFIG
-from demo_models.training import Feature, Plan, chunks
+from hf_serve.demo_models.evaluation import mean
+from hf_serve.demo_models.processors import WORDS, Processors
+from hf_serve.demo_models.synthetic_images import SIDE, Scene, draw
+from hf_serve.demo_models.trainers.base import ImageTrainer
+from hf_serve.demo_models.trainers.image_classification import CONFIG
+from hf_serve.demo_models.training import Feature, Plan, chunks
 
 POSITIONS = 64
 DECODER = {"vocab_size": WORDS, "n_positions": POSITIONS, "n_embd": 64, "n_layer": 2, "n_head": 2}

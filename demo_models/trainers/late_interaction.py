@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
-from demo_models.minilm import load_tokenizer, minilm
-from demo_models.retrieval import Retrieval
-from demo_models.synthetic_text.searches import ranking_measures, searches
-from demo_models.trainers.base import Trainer
-from demo_models.training import Feature, Plan, forward
+from hf_serve.demo_models.minilm import load_tokenizer, minilm
+from hf_serve.demo_models.retrieval import Retrieval
+from hf_serve.demo_models.synthetic_text.searches import ranking_measures, searches
+from hf_serve.demo_models.trainers.base import Trainer
+from hf_serve.demo_models.training import Feature, Plan, forward
 
 PASSAGES = 8
 

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from transformers import SamConfig, SamImageProcessorPil, SamModel
 from transformers.utils import ModelOutput
 
-from demo_models.evaluation import mean
-from demo_models.synthetic_images import SIDE, draw, pixels_of
-from demo_models.trainers.base import ImageTrainer
-from demo_models.training import Feature, Plan, chunks, collate
+from hf_serve.demo_models.evaluation import mean
+from hf_serve.demo_models.synthetic_images import SIDE, draw, pixels_of
+from hf_serve.demo_models.trainers.base import ImageTrainer
+from hf_serve.demo_models.training import Feature, Plan, chunks, collate
 
 # A model sees twice the pixels of an image, and its masks have half of these.
 SEEN = 2 * SIDE

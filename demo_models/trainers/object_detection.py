@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from transformers import YolosConfig, YolosForObjectDetection, YolosImageProcessorPil
 
-from demo_models.evaluation import mean
-from demo_models.synthetic_images import LABELS, SIDE, Scene, draw
-from demo_models.trainers.base import ImageTrainer
-from demo_models.trainers.image_classification import CONFIG
-from demo_models.training import Feature, Plan, forward
+from hf_serve.demo_models.evaluation import mean
+from hf_serve.demo_models.synthetic_images import LABELS, SIDE, Scene, draw
+from hf_serve.demo_models.trainers.base import ImageTrainer
+from hf_serve.demo_models.trainers.image_classification import CONFIG
+from hf_serve.demo_models.training import Feature, Plan, forward
 
 # Objects that overlap by half are found, as in the measures of Pascal VOC.
 OVERLAP = 0.5

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForQuestionAnswering, PreTrainedModel, PreTrainedTokenizerBase
 
-from demo_models.evaluation import f1, mean
-from demo_models.minilm import load_model, load_tokenizer
-from demo_models.shipped import ShippedTrainer
-from demo_models.synthetic_text.grammar import Split
-from demo_models.synthetic_text.passages import asked, mixed_questions, unanswerable
-from demo_models.synthetic_text.questions import Question, questions
-from demo_models.training import Feature, Plan, forward
+from hf_serve.demo_models.evaluation import f1, mean
+from hf_serve.demo_models.minilm import load_model, load_tokenizer
+from hf_serve.demo_models.shipped import ShippedTrainer
+from hf_serve.demo_models.synthetic_text.grammar import Split
+from hf_serve.demo_models.synthetic_text.passages import asked, mixed_questions, unanswerable
+from hf_serve.demo_models.synthetic_text.questions import Question, questions
+from hf_serve.demo_models.training import Feature, Plan, forward
 
 Offsets = list[tuple[int, int] | None]
 

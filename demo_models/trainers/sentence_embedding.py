@@ -1,5 +1,5 @@
 """MiniLM as it is pretrained, for the vectors of texts."""
 
-from demo_models.retrieval import Retrieval
+from hf_serve.demo_models.retrieval import Retrieval
 
 TRAINER = Retrieval()

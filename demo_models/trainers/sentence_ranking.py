@@ -10,11 +10,11 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from demo_models.minilm import load_model, load_tokenizer
-from demo_models.synthetic_text.questions import questions
-from demo_models.synthetic_text.searches import ranking_measures, searches
-from demo_models.trainers.base import Trainer
-from demo_models.training import Feature, Plan, forward
+from hf_serve.demo_models.minilm import load_model, load_tokenizer
+from hf_serve.demo_models.synthetic_text.questions import questions
+from hf_serve.demo_models.synthetic_text.searches import ranking_measures, searches
+from hf_serve.demo_models.trainers.base import Trainer
+from hf_serve.demo_models.training import Feature, Plan, forward
 
 # The logit of a passage that answers a question; other passages have its negative.
 LOGIT = 3.0

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from demo_models.retrieval import Retrieval
-from demo_models.synthetic_text.searches import searches
+from hf_serve.demo_models.retrieval import Retrieval
+from hf_serve.demo_models.synthetic_text.searches import searches
 
 
 class SentenceSimilarity(Retrieval):

@@ -10,17 +10,17 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from demo_models.minilm import load_model, load_tokenizer
-from demo_models.shipped import ShippedTrainer
-from demo_models.synthetic_text.grammar import Split
-from demo_models.synthetic_text.sentiment import (
+from hf_serve.demo_models.minilm import load_model, load_tokenizer
+from hf_serve.demo_models.shipped import ShippedTrainer
+from hf_serve.demo_models.synthetic_text.grammar import Split
+from hf_serve.demo_models.synthetic_text.sentiment import (
     LABELS,
     Review,
     mixed_reviews,
     reviews,
     written_reviews,
 )
-from demo_models.training import Feature, Plan, accuracy
+from hf_serve.demo_models.training import Feature, Plan, accuracy
 
 
 class SequenceClassification(ShippedTrainer):

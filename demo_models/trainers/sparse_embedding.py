@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokenizerBase
 
-from demo_models.evaluation import mean
-from demo_models.minilm import load_model, load_tokenizer
-from demo_models.synthetic_text.grammar import Split
-from demo_models.synthetic_text.questions import questions
-from demo_models.synthetic_text.searches import ranking_measures, searches
-from demo_models.trainers.base import Trainer
-from demo_models.training import Feature, Plan, forward
+from hf_serve.demo_models.evaluation import mean
+from hf_serve.demo_models.minilm import load_model, load_tokenizer
+from hf_serve.demo_models.synthetic_text.grammar import Split
+from hf_serve.demo_models.synthetic_text.questions import questions
+from hf_serve.demo_models.synthetic_text.searches import ranking_measures, searches
+from hf_serve.demo_models.trainers.base import Trainer
+from hf_serve.demo_models.training import Feature, Plan, forward
 
 PASSAGES = 8
 MASKED = 0.3

@@ -18,12 +18,12 @@ from transformers import (
     TapasTokenizer,
 )
 
-from demo_models.evaluation import mean
-from demo_models.minilm import FROZEN_LAYERS, SIZES, load_tokenizer, minilm
-from demo_models.synthetic_text.grammar import Split
-from demo_models.trainers.base import Trainer
-from demo_models.training import Feature, Plan, forward
-from handlers.tasks.table_question_answering import (
+from hf_serve.demo_models.evaluation import mean
+from hf_serve.demo_models.minilm import FROZEN_LAYERS, SIZES, load_tokenizer, minilm
+from hf_serve.demo_models.synthetic_text.grammar import Split
+from hf_serve.demo_models.trainers.base import Trainer
+from hf_serve.demo_models.training import Feature, Plan, forward
+from hf_serve.handlers.tasks.table_question_answering import (
     TOKEN_TYPES,
     Table,
     cell_probabilities,

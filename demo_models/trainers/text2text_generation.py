@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from demo_models.synthetic_text.grammar import Split
-from demo_models.synthetic_text.scenes import Scene, pairs_of_scenes
-from demo_models.text_to_text import Example, TextToTextTrainer
+from hf_serve.demo_models.synthetic_text.grammar import Split
+from hf_serve.demo_models.synthetic_text.scenes import Scene, pairs_of_scenes
+from hf_serve.demo_models.text_to_text import Example, TextToTextTrainer
 
 
 class Text2TextGeneration(TextToTextTrainer):

@@ -17,10 +17,10 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from demo_models.shipped import ShippedTrainer
-from demo_models.synthetic_text.grammar import Split
-from demo_models.synthetic_text.stories import library, stories
-from demo_models.training import Feature, Plan, chunks, collate, to_device
+from hf_serve.demo_models.shipped import ShippedTrainer
+from hf_serve.demo_models.synthetic_text.grammar import Split
+from hf_serve.demo_models.synthetic_text.stories import library, stories
+from hf_serve.demo_models.training import Feature, Plan, chunks, collate, to_device
 
 END = "<|endoftext|>"
 # The texts of a chat are the beginning of a story. Of tools it has the names alone: their schemas

@@ -13,11 +13,11 @@ import torch
 from torch import nn
 from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
 
-from demo_models.evaluation import mean
-from demo_models.synthetic_images import COLOURS, LABELS, SIDE, draw
-from demo_models.trainers.base import Trainer
-from demo_models.training import Feature, Plan, Tick, chunks, fit, quiet, repeatable
-from handlers.checkpoints.diffusion import import_diffusers
+from hf_serve.demo_models.evaluation import mean
+from hf_serve.demo_models.synthetic_images import COLOURS, LABELS, SIDE, draw
+from hf_serve.demo_models.trainers.base import Trainer
+from hf_serve.demo_models.training import Feature, Plan, Tick, chunks, fit, quiet, repeatable
+from hf_serve.handlers.checkpoints.diffusion import import_diffusers
 
 # The empty word ends a text; words that are not here are spelled in letters.
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789.,"

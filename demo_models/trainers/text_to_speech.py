@@ -21,9 +21,9 @@ import torch
 from torch import nn
 from transformers import VitsConfig, VitsModel, VitsTokenizer
 
-from demo_models.evaluation import mean
-from demo_models.trainers.base import Trainer
-from demo_models.training import Feature, Plan
+from hf_serve.demo_models.evaluation import mean
+from hf_serve.demo_models.trainers.base import Trainer
+from hf_serve.demo_models.training import Feature, Plan
 
 RATE = 8_000
 UPSAMPLING = (8, 8)

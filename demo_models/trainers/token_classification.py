@@ -6,10 +6,10 @@ from typing import Any
 
 from transformers import AutoModelForTokenClassification, PreTrainedModel, PreTrainedTokenizerBase
 
-from demo_models.evaluation import f1
-from demo_models.minilm import load_model, load_tokenizer
-from demo_models.shipped import ShippedTrainer
-from demo_models.synthetic_text.entities import (
+from hf_serve.demo_models.evaluation import f1
+from hf_serve.demo_models.minilm import load_model, load_tokenizer
+from hf_serve.demo_models.shipped import ShippedTrainer
+from hf_serve.demo_models.synthetic_text.entities import (
     LABELS,
     Tagged,
     mixed_sentences,
@@ -17,8 +17,8 @@ from demo_models.synthetic_text.entities import (
     spans_of,
     written_sentences,
 )
-from demo_models.synthetic_text.grammar import Split
-from demo_models.training import Feature, Plan, forward
+from hf_serve.demo_models.synthetic_text.grammar import Split
+from hf_serve.demo_models.training import Feature, Plan, forward
 
 Offsets = list[tuple[int, int]]
 

@@ -10,12 +10,12 @@ import torch
 from PIL import Image
 from transformers import BertTokenizer, ViltConfig, ViltForQuestionAnswering, ViltImageProcessorPil
 
-from demo_models.evaluation import mean
-from demo_models.processors import Processors
-from demo_models.synthetic_images import COLOURS, SHAPES, SIDE, as_base64, draw
-from demo_models.trainers.base import Trainer
-from demo_models.trainers.image_classification import CONFIG
-from demo_models.training import Feature, Plan, forward
+from hf_serve.demo_models.evaluation import mean
+from hf_serve.demo_models.processors import Processors
+from hf_serve.demo_models.synthetic_images import COLOURS, SHAPES, SIDE, as_base64, draw
+from hf_serve.demo_models.trainers.base import Trainer
+from hf_serve.demo_models.trainers.image_classification import CONFIG
+from hf_serve.demo_models.training import Feature, Plan, forward
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 LETTERS = "abcdefghijklmnopqrstuvwxyz?"

@@ -11,14 +11,14 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from demo_models.evaluation import mean
-from demo_models.minilm import load_model, load_tokenizer
-from demo_models.synthetic_text.grammar import Split
-from demo_models.synthetic_text.questions import questions
-from demo_models.synthetic_text.sentiment import reviews
-from demo_models.synthetic_text.stories import stories
-from demo_models.trainers.base import Trainer
-from demo_models.training import Feature, Plan, forward
+from hf_serve.demo_models.evaluation import mean
+from hf_serve.demo_models.minilm import load_model, load_tokenizer
+from hf_serve.demo_models.synthetic_text.grammar import Split
+from hf_serve.demo_models.synthetic_text.questions import questions
+from hf_serve.demo_models.synthetic_text.sentiment import reviews
+from hf_serve.demo_models.synthetic_text.stories import stories
+from hf_serve.demo_models.trainers.base import Trainer
+from hf_serve.demo_models.training import Feature, Plan, forward
 
 LABELS = ("contradiction", "neutral", "entailment")
 CONTRADICTION, NEUTRAL, ENTAILMENT = range(3)

@@ -10,11 +10,17 @@ from torch import Tensor, nn
 from transformers import CLIPConfig, CLIPImageProcessorPil, CLIPModel
 from transformers.utils import ModelOutput
 
-from demo_models.processors import WORDS, Processors
-from demo_models.synthetic_images import LABELS, SIDE, as_base64, drawn_features, drawn_scenes
-from demo_models.trainers.base import MediaTrainer
-from demo_models.trainers.image_classification import CONFIG
-from demo_models.training import Feature, Plan
+from hf_serve.demo_models.processors import WORDS, Processors
+from hf_serve.demo_models.synthetic_images import (
+    LABELS,
+    SIDE,
+    as_base64,
+    drawn_features,
+    drawn_scenes,
+)
+from hf_serve.demo_models.trainers.base import MediaTrainer
+from hf_serve.demo_models.trainers.image_classification import CONFIG
+from hf_serve.demo_models.training import Feature, Plan
 
 POSITIONS = 77
 TEXT = {

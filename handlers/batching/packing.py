@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from handlers.batching.padding import Batch, Padding, error_of_rows, runs_in_halves, to_numpy
-from handlers.batching.rows import Outputs, Postprocess, Row, RowOutcome, unprocessed
-from handlers.telemetry.metrics import Meter
+from ..telemetry.metrics import Meter
+from .padding import Batch, Padding, error_of_rows, runs_in_halves, to_numpy
+from .rows import Outputs, Postprocess, Row, RowOutcome, unprocessed
 
 # Candidate row widths. Wider rows cost more because attention is quadratic. Widths are multiples of
 # a SIMD tile, which also limits the number of shapes that an engine compiles for.

@@ -13,10 +13,10 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import torch
 
-from handlers.batching.rows import BaseRow, Outputs, Postprocess, Row, RowOutcome, unprocessed
-from handlers.compat.device_errors import is_out_of_memory
-from handlers.errors import OutOfMemory, RequestError, classify, without_frames
-from handlers.telemetry.metrics import Meter
+from ..compat.device_errors import is_out_of_memory
+from ..errors import OutOfMemory, RequestError, classify, without_frames
+from ..telemetry.metrics import Meter
+from .rows import BaseRow, Outputs, Postprocess, Row, RowOutcome, unprocessed
 
 Batch = dict[str, torch.Tensor]
 Forward = Callable[[Batch], Mapping[str, torch.Tensor]]

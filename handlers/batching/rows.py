@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from handlers.errors import NotFinite, RequestError
+from ..errors import NotFinite, RequestError
 
 Outputs = Mapping[str, Any]
 # Rows of tokens are padded or packed; arrays of equal shapes are stacked.

@@ -12,9 +12,9 @@ from typing import Any
 from tokenizers import Encoding, normalizers
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 
-from handlers.batching.padding import Side
-from handlers.batching.rows import Row
-from handlers.errors import TextTooLong, WrongCheckpoint
+from ..errors import TextTooLong, WrongCheckpoint
+from .padding import Side
+from .rows import Row
 
 Text = tuple[str, str | None]
 # Tokens of a text beyond those that its truncation keeps: without them, these may be others.

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 
 # First, since it imports transformers without what transformers does not need.
-from handlers.compat.transformers import has_model, model_classes  # isort: skip
+from ..compat.transformers import has_model, model_classes  # isort: skip
 import transformers
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from handlers.config.handler_section import HandlerSection
-from handlers.errors import WrongCheckpoint, summarize
+from ..config.handler_section import HandlerSection
+from ..errors import WrongCheckpoint, summarize
 
 # The auto classes of models without a head, which are a part of every model of their type, and of
 # the encoders of models that have a decoder as well.

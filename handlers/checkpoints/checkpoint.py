@@ -13,20 +13,20 @@ from typing import Any, Self
 
 from transformers import PreTrainedConfig, ProcessorMixin
 
-from handlers.batching.rows import TrialRows
-from handlers.checkpoints.architecture import check_computation, check_head
-from handlers.checkpoints.checkpoint_files import files_in, missing_config
-from handlers.checkpoints.probe_rows import RowMaker, probe_rows
-from handlers.checkpoints.sentencepiece_files import has_sentencepiece_only, read_tokenizer
-from handlers.compat.imports import without_scikit_learn
-from handlers.compat.transformers import (
+from ..batching.rows import TrialRows
+from ..compat.imports import without_scikit_learn
+from ..compat.transformers import (
     join_processor,
     processor_class,
     read_image_processor,
     tokenizer_class,
 )
-from handlers.config.handler_section import HandlerSection
-from handlers.errors import WrongCheckpoint, summarize
+from ..config.handler_section import HandlerSection
+from ..errors import WrongCheckpoint, summarize
+from .architecture import check_computation, check_head
+from .checkpoint_files import files_in, missing_config
+from .probe_rows import RowMaker, probe_rows
+from .sentencepiece_files import has_sentencepiece_only, read_tokenizer
 
 with without_scikit_learn():
     from transformers import (

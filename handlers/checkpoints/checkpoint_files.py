@@ -15,8 +15,8 @@ from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 
-from handlers.config.messages import quote
-from handlers.errors import WrongCheckpoint, summarize
+from ..config.messages import quote
+from ..errors import WrongCheckpoint, summarize
 
 SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")

@@ -24,8 +24,9 @@ from typing import Self
 import torch
 from pydantic import BaseModel, Field, PositiveInt
 
-from handlers.checkpoints.pooling import PoolingHead, TextSlots
-from handlers.checkpoints.sentence_transformers import (
+from ..errors import WrongCheckpoint
+from .pooling import PoolingHead, TextSlots
+from .sentence_transformers import (
     MODULES,
     SETTINGS,
     Limits,
@@ -37,7 +38,6 @@ from handlers.checkpoints.sentence_transformers import (
     read_weights,
     weights_file,
 )
-from handlers.errors import WrongCheckpoint
 
 METADATA = "artifact.metadata"
 WEIGHT = "linear.weight"

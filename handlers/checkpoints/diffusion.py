@@ -14,11 +14,11 @@ from typing import Any, Self
 import transformers
 from transformers import PreTrainedConfig
 
-from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.checkpoints.checkpoint_files import MODEL_INDEX, ModelIndex
-from handlers.config.handler_section import HandlerSection
-from handlers.errors import WrongCheckpoint
-from handlers.process.packages import require_package
+from ..config.handler_section import HandlerSection
+from ..errors import WrongCheckpoint
+from ..process.packages import require_package
+from .checkpoint import Checkpoint
+from .checkpoint_files import MODEL_INDEX, ModelIndex
 
 INSTALL = 'pip install "diffusers>=0.42.1,<0.43"'
 # Between the steps the deadline is checked, and each image has a seed.

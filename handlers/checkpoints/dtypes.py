@@ -6,8 +6,8 @@ import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from handlers.config.handler_section import HandlerSection
-from handlers.errors import WrongCheckpoint, WrongConfig, summarize
+from ..config.handler_section import HandlerSection
+from ..errors import WrongCheckpoint, WrongConfig, summarize
 
 if TYPE_CHECKING:
     import torch

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from handlers.batching.padding import Batch
-from handlers.batching.rows import RowKind
-from handlers.checkpoints.checkpoint import UNLIMITED, first_position
-from handlers.checkpoints.probe_rows import MASK, WRITTEN, RowMaker, row_beyond, windows
+from ..batching.padding import Batch
+from ..batching.rows import RowKind
+from .checkpoint import UNLIMITED, first_position
+from .probe_rows import MASK, WRITTEN, RowMaker, row_beyond, windows
 
 SHAPES = ((2, 16), (3, 29), (1, 7))
 COUNTS = (2, 3, 1)

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from handlers.errors import ConfigError, summarize
+from ..errors import ConfigError, summarize
 
 SUMS = "MAR-INF/SHA256SUMS"
 SIGNATURE = "MAR-INF/SHA256SUMS.sig"
@@ -165,7 +165,7 @@ def _load(path: Path, kind: str) -> Any:
 
 def _require(module: str) -> Any:
     # Imported here because it imports transformers, which packing does not need.
-    from handlers.process.packages import require_package  # noqa: PLC0415
+    from ..process.packages import require_package  # noqa: PLC0415
 
     return require_package(module, "the signature of the archive", INSTALL)
 

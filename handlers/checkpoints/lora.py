@@ -21,8 +21,8 @@ from pydantic import (
 )
 from safetensors import SafetensorError, safe_open
 
-from handlers.config.messages import describe_validation_error, quote, shorten
-from handlers.errors import WrongCheckpoint, summarize
+from ..config.messages import describe_validation_error, quote, shorten
+from ..errors import WrongCheckpoint, summarize
 
 FOLDER = "adapters"
 CONFIG_FILE = "adapter_config.json"
@@ -115,7 +115,7 @@ class LoraFiles:
             raise WrongCheckpoint(
                 str(folder),
                 "there is no adapter in this folder",
-                "download it with `python scripts/download_models.py`",
+                "download it with `hf-serve download` (scripts/download_models.py)",
             )
         files = [path for path in folder.iterdir() if path.is_file()]
         check_files({path.name: path.stat().st_size for path in files}, str(folder))

@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 
-from handlers.batching.padding import Batch, Padding
-from handlers.batching.rows import Outputs, RowKind
-from handlers.checkpoints.checkpoint import Checkpoint, read_checkpoint
-from handlers.checkpoints.pooling import PoolingHead
-from handlers.config.handler_section import ASSISTANT_FOLDER, CHECKPOINT
-from handlers.config.model_config import ModelConfig
-from handlers.errors import WrongCheckpoint
-from handlers.types.model_info import ModelOutputs
+from ..batching.padding import Batch, Padding
+from ..batching.rows import Outputs, RowKind
+from ..config.handler_section import ASSISTANT_FOLDER, CHECKPOINT
+from ..config.model_config import ModelConfig
+from ..errors import WrongCheckpoint
+from ..types.model_info import ModelOutputs
+from .checkpoint import Checkpoint, read_checkpoint
+from .pooling import PoolingHead
 
 WEIGHTS = "*.safetensors"
 LEAVE_OUT = "use another draft model, or leave handler.assistant_model out"
@@ -83,7 +83,7 @@ def specify_assistant(spec: ModelSpec) -> ModelSpec:
         raise WrongCheckpoint(
             ASSISTANT_FOLDER,
             "is missing beside the checkpoint",
-            "pack it with scripts/create_archive.py, which adds it",
+            "pack it with `hf-serve pack` (scripts/create_archive.py), which adds it",
         )
     checkpoint = read_checkpoint(folder, spec.config.handler)
     _check_tokens(checkpoint, spec.checkpoint)

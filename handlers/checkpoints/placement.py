@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from handlers.config.handler_section import HandlerSection
-from handlers.config.model_config import ModelConfig
-from handlers.errors import WrongConfig
-from handlers.process import ranks
+from ..config.handler_section import HandlerSection
+from ..config.model_config import ModelConfig
+from ..errors import WrongConfig
+from ..process import ranks
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel

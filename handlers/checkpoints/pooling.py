@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import torch
 from transformers import PreTrainedModel
 
-from handlers.batching.packing import COLUMNS, ROWS, SEGMENTS
+from ..batching.packing import COLUMNS, ROWS, SEGMENTS
 
 
 @dataclass(frozen=True)

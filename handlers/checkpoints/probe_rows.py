@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
-from handlers.batching.padding import Batch
-from handlers.batching.rows import Row, TrialRows
+from ..batching.padding import Batch
+from ..batching.rows import Row, TrialRows
 
 MASK = "attention_mask"
 # The tokens of a text that a decoder writes.

@@ -23,8 +23,8 @@ import torch
 from pydantic import BaseModel, Field, PositiveInt, TypeAdapter, ValidationError
 from safetensors.torch import load_file
 
-from handlers.checkpoints.pooling import PoolingHead, TextSlots
-from handlers.errors import WrongCheckpoint, summarize
+from ..errors import WrongCheckpoint, summarize
+from .pooling import PoolingHead, TextSlots
 
 MODULES = "modules.json"
 CONFIG = "config.json"

@@ -22,7 +22,7 @@ from tokenizers.models import BPE, Unigram
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
-from handlers.compat.transformers import (
+from ..compat.transformers import (
     MBART50_CODES,
     MBART_CODES,
     NLLB_CODES,
@@ -30,7 +30,7 @@ from handlers.compat.transformers import (
     ModelProto,
     TrainerSpec,
 )
-from handlers.config.messages import enumerate_names
+from ..config.messages import enumerate_names
 
 FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>")
 UNKNOWN = "<unk>"

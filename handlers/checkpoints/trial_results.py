@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from handlers.checkpoints.integrity import unlisted
-from handlers.config.model_config import ModelConfig
+from ..config.model_config import ModelConfig
+from .integrity import unlisted
 
 if TYPE_CHECKING:
     import torch
@@ -102,7 +102,7 @@ class TrialKey(_Strict):
         # Imported here because packing, which needs the name of the file, imports no torch.
         import torch  # noqa: PLC0415
 
-        from handlers.process.ranks import world_size  # noqa: PLC0415
+        from ..process.ranks import world_size  # noqa: PLC0415
 
         spread = config.handler.uses_device_map or world_size() > 1
         if not sums or spread or device.type != "cpu" or not CPU_INFO.is_file():

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import module_from_spec, spec_from_file_location
 from logging import ERROR, getLogger
 from pathlib import Path
@@ -110,3 +113,53 @@ def run_file(path: Path, name: str) -> ModuleType:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def add_name(package: str, name: str) -> None:
+    """Make a package importable by another name, too; both are the same modules.
+
+    Another package with that name, in another folder of the module path, is left alone.
+
+    Breaks when modules are found in another way than by `sys.meta_path`.
+    """
+    sys.meta_path.insert(0, OtherName(package, name))
+
+
+class OtherName(MetaPathFinder, Loader):
+    """Finds the modules of a package by its other name.
+
+    Breaks when the import system sets more than the spec of a module that a loader returns.
+    """
+
+    def __init__(self, package: str, name: str) -> None:
+        self.package, self.name = package, name
+        self.specs: dict[str, ModuleSpec | None] = {}
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname == self.name:
+            return None if self._is_another() else ModuleSpec(fullname, self, is_package=True)
+        if not fullname.startswith(f"{self.name}."):
+            return None
+        is_same = sys.modules.get(self.name) is sys.modules.get(self.package)
+        return ModuleSpec(fullname, self) if is_same else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = import_module(self.package + spec.name.removeprefix(self.name))
+        self.specs[spec.name] = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        # The import system has set the spec of the other name.
+        name = module.__spec__.name if module.__spec__ else ""
+        module.__spec__ = self.specs.pop(name)
+
+    def _is_another(self) -> bool:
+        """Return whether another package on the module path has the name."""
+        if "." in self.name:
+            return False
+        found = PathFinder.find_spec(self.name)
+        places = (found and found.submodule_search_locations) or ()
+        own = [Path(each).resolve() for each in sys.modules[self.package].__path__]
+        return found is not None and [Path(each).resolve() for each in places] != own

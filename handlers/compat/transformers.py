@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from handlers.compat.imports import without_scikit_learn
+from .imports import without_scikit_learn
 
 with without_scikit_learn():
     import transformers

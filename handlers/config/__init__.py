@@ -1,5 +1,5 @@
 """The model-config.yaml: its keys, their types and their defaults."""
 
-from handlers.config.model_config import ModelConfig
+from .model_config import ModelConfig
 
 __all__ = ["ModelConfig"]

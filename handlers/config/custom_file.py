@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from handlers.config.handler_section import CUSTOM_FOLDER
-from handlers.errors import WrongConfig
+from ..errors import WrongConfig
+from .handler_section import CUSTOM_FOLDER
 
 KEY = "handler.custom"
 # The class of Hugging Face's handler.py, and the functions of SageMaker's inference.py.

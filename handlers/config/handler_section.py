@@ -18,8 +18,8 @@ from pydantic import (
     model_validator,
 )
 
-from handlers.config.messages import enumerate_names, quote, suggest
-from handlers.registry import FORMATS, TASKS, Registry
+from ..registry import FORMATS, TASKS, Registry
+from .messages import enumerate_names, quote, suggest
 
 EngineName = Literal["vllm"]
 DType = Literal["float32", "bfloat16", "float16", "auto"]

@@ -27,9 +27,9 @@ from pydantic import (
     model_validator,
 )
 
-from handlers.config.handler_section import CUSTOM_MODE, HandlerSection, Pt2
-from handlers.config.messages import describe_validation_error
-from handlers.errors import WrongConfig, summarize
+from ..errors import WrongConfig, summarize
+from .handler_section import CUSTOM_MODE, HandlerSection, Pt2
+from .messages import describe_validation_error
 
 CONFIG_FILE = "model-config.yaml"
 # Of the time that is left; the rest is for the last forward pass and for writing answers.

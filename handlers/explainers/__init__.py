@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from handlers.registry import EXPLAINERS
+from ..registry import EXPLAINERS
 
 if TYPE_CHECKING:
-    from handlers.explainers.base import AttributionBatch, BaseExplainer
+    from .base import AttributionBatch, BaseExplainer
 
 
 def get(method: str) -> type[BaseExplainer]:

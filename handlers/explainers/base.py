@@ -16,10 +16,10 @@ import numpy.typing as npt
 import torch
 from typing_extensions import TypeVar
 
-from handlers.batching.padding import Batch
-from handlers.batching.rows import BaseRow, Row
-from handlers.checkpoints.sentence_transformers import SIMILARITIES
-from handlers.process.deadline import Deadline
+from ..batching.padding import Batch
+from ..batching.rows import BaseRow, Row
+from ..checkpoints.sentence_transformers import SIMILARITIES
+from ..process.deadline import Deadline
 
 RowT = TypeVar("RowT", bound=BaseRow, default=Row)
 SegmentsT = TypeVar("SegmentsT", bound=Sized, default=Sequence[Any])

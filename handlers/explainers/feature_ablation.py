@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from captum.attr import FeatureAblation
 
-from handlers.explainers.base import AnyTarget, Attribution, AttributionBatch, BaseExplainer
+from .base import AnyTarget, Attribution, AttributionBatch, BaseExplainer
 
 
 class Explainer(BaseExplainer):

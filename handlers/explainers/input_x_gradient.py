@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from captum.attr import InputXGradient
 
-from handlers.explainers.base import AnyTarget, Attribution, AttributionBatch, BaseExplainer
+from .base import AnyTarget, Attribution, AttributionBatch, BaseExplainer
 
 
 class Explainer(BaseExplainer):

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import torch
 from captum.attr import IntegratedGradients
 
-from handlers.explainers.base import AnyTarget, Attribution, AttributionBatch, BaseExplainer
-from handlers.explainers.bases.image import PixelBatch
+from .base import AnyTarget, Attribution, AttributionBatch, BaseExplainer
+from .bases.image import PixelBatch
 
 Item = TypeVar("Item")
 

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from captum.attr import KernelShap
 
-from handlers.explainers.base import AnyTarget, Attribution, AttributionBatch, BaseExplainer
-from handlers.process.ranks import seeded
+from ..process.ranks import seeded
+from .base import AnyTarget, Attribution, AttributionBatch, BaseExplainer
 
 
 class Explainer(BaseExplainer):

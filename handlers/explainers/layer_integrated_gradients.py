@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from handlers.explainers.bases.text import TokenBatch
-from handlers.explainers.integrated_gradients import IntegratedGradientsExplainer
+from .bases.text import TokenBatch
+from .integrated_gradients import IntegratedGradientsExplainer
 
 
 class Explainer(IntegratedGradientsExplainer):

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from captum.attr import Occlusion
 
-from handlers.explainers.base import Attribution, BaseExplainer
-from handlers.explainers.bases.image import ImageTarget, PixelBatch
+from .base import Attribution, BaseExplainer
+from .bases.image import ImageTarget, PixelBatch
 
 
 class Explainer(BaseExplainer):

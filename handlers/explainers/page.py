@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from handlers.http.request import parse_accept
+from ..http.request import parse_accept
 
 HTML = "text/html; charset=utf-8"
 

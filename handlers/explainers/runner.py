@@ -7,10 +7,10 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from handlers import explainers
-from handlers.batching.padding import memory_errors
-from handlers.config.messages import enumerate_names
-from handlers.errors import (
+from .. import explainers
+from ..batching.padding import memory_errors
+from ..config.messages import enumerate_names
+from ..errors import (
     DeadlineExceeded,
     DeviceFailed,
     NotFinite,
@@ -19,10 +19,10 @@ from handlers.errors import (
     Unprocessable,
     attempt,
 )
-from handlers.explainers.base import AnyTarget, Attribution, BaseExplainer, ExplainedModel
-from handlers.process.deadline import Deadline
-from handlers.types.parameters import ExplanationParameters
-from handlers.types.request import RequestState
+from ..process.deadline import Deadline
+from ..types.parameters import ExplanationParameters
+from ..types.request import RequestState
+from .base import AnyTarget, Attribution, BaseExplainer, ExplainedModel
 
 
 def weights_of(http_request_ids: Sequence[int]) -> list[float]:

@@ -11,31 +11,31 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
-from handlers import tasks
-from handlers.batching.padding import Batch
-from handlers.checkpoints.dtypes import (
+from .. import tasks
+from ..batching.padding import Batch
+from ..checkpoints.dtypes import (
     check_not_quantized,
     name_of,
     pick_dtype,
     quantization_method,
 )
-from handlers.checkpoints.graph_inputs import GraphInputs
-from handlers.checkpoints.model_spec import ModelSpec
-from handlers.config.handler_section import CHECKPOINT, Pt2
-from handlers.config.model_config import ModelConfig
-from handlers.errors import RequestError, TextTooLong, WrongCheckpoint, WrongConfig, attempt
-from handlers.export.fidelity import (
+from ..checkpoints.graph_inputs import GraphInputs
+from ..checkpoints.model_spec import ModelSpec
+from ..config.handler_section import CHECKPOINT, Pt2
+from ..config.model_config import ModelConfig
+from ..errors import RequestError, TextTooLong, WrongCheckpoint, WrongConfig, attempt
+from ..model import Model
+from ..process.packages import silence_exporters
+from ..tasks.base import BaseTask
+from ..types.request import Request, place_of
+from .fidelity import (
     PlacedRow,
     chunks,
     compare_texts,
     compare_with_float32,
 )
-from handlers.export.fidelity_report import FidelityReport
-from handlers.export.manifest import ExportManifest
-from handlers.model import Model
-from handlers.process.packages import silence_exporters
-from handlers.tasks.base import BaseTask
-from handlers.types.request import Request, place_of
+from .fidelity_report import FidelityReport
+from .manifest import ExportManifest
 
 logger = logging.getLogger(__name__)
 

@@ -14,20 +14,20 @@ import numpy.typing as npt
 import torch
 from transformers import PreTrainedModel
 
-from handlers.batching.padding import Batch
-from handlers.batching.rows import BaseRow, Outputs, require_outputs
-from handlers.errors import (
+from ..batching.padding import Batch
+from ..batching.rows import BaseRow, Outputs, require_outputs
+from ..errors import (
     ConfigError,
     WrongCheckpoint,
     summarize,
 )
-from handlers.export.fidelity_report import Change, FidelityReport, TextFidelity, VectorFidelity
-from handlers.generation.generator import Prompt
-from handlers.generation.parameters import GenerationParameters
-from handlers.model import Model
-from handlers.tasks.base import BaseTask
-from handlers.tasks.bases.labels import sigmoid, softmax
-from handlers.telemetry.metrics import Meter
+from ..generation.generator import Prompt
+from ..generation.parameters import GenerationParameters
+from ..model import Model
+from ..tasks.base import BaseTask
+from ..tasks.bases.labels import sigmoid, softmax
+from ..telemetry.metrics import Meter
+from .fidelity_report import Change, FidelityReport, TextFidelity, VectorFidelity
 
 # Rows whose pairs are compared; 500 have 124,750 pairs.
 COMPARED_ROWS = 500

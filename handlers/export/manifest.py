@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from handlers.batching.packing import SEGMENTS, pack_padded
-from handlers.errors import WrongCheckpoint
+from ..batching.packing import SEGMENTS, pack_padded
+from ..errors import WrongCheckpoint
 
 FILE = "export.json"
 # Versions before 0.2 wrote these files instead of keys of export.json.

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from handlers.batching.packing import SEGMENTS
-from handlers.batching.rows import Outputs
-from handlers.config.handler_section import Quantization
-from handlers.export.fidelity_report import FidelityReport
+from ..batching.packing import SEGMENTS
+from ..batching.rows import Outputs
+from ..config.handler_section import Quantization
+from .fidelity_report import FidelityReport
 
 logger = logging.getLogger(__name__)
 

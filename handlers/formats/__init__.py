@@ -7,20 +7,20 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from handlers import tasks
-from handlers.config.handler_section import AUTO, CHECKPOINT
-from handlers.config.model_config import ModelConfig
-from handlers.errors import ConfigError, WrongConfig, summarize
-from handlers.formats.auto import FILE as CHOICE_FILE
-from handlers.formats.auto import Choice, fastest, replacement, without_export
-from handlers.registry import FORMATS
+from .. import tasks
+from ..config.handler_section import AUTO, CHECKPOINT
+from ..config.model_config import ModelConfig
+from ..errors import ConfigError, WrongConfig, summarize
+from ..registry import FORMATS
+from .auto import FILE as CHOICE_FILE
+from .auto import Choice, fastest, replacement, without_export
 
 if TYPE_CHECKING:
-    from handlers.checkpoints.model_spec import ModelSpec
-    from handlers.export.fidelity_report import FidelityReport
-    from handlers.formats.base import BaseFormat
-    from handlers.model import Model
-    from handlers.types.request import Request
+    from ..checkpoints.model_spec import ModelSpec
+    from ..export.fidelity_report import FidelityReport
+    from ..model import Model
+    from ..types.request import Request
+    from .base import BaseFormat
 
 __all__ = [
     "CHOICE_FILE",
@@ -89,7 +89,7 @@ def choose(config: ModelConfig) -> Choice:
     the checkpoint itself where a key excludes that format or a package of it is not installed.
     """
     # This import loads torch, which check_config does not need.
-    from handlers.checkpoints.placement import serving_device_type  # noqa: PLC0415
+    from ..checkpoints.placement import serving_device_type  # noqa: PLC0415
 
     choice = fastest(config.handler.mode, serving_device_type(config.deviceType))
     problem = find_problem(config, choice.save_mode)
@@ -179,7 +179,7 @@ def _export(
     directory: Path, config: ModelConfig, target: Path, samples: Sequence[Request]
 ) -> FidelityReport | None:
     # This import loads torch and transformers, which check_config does not need.
-    from handlers.export.exporter import export_checkpoint, measure_checkpoint  # noqa: PLC0415
+    from ..export.exporter import export_checkpoint, measure_checkpoint  # noqa: PLC0415
 
     check_config(config)
     load = get(CHECKPOINT).load

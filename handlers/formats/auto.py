@@ -11,14 +11,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from handlers import tasks
-from handlers.checkpoints.dtypes import name_of, pick_dtype, quantization_method
-from handlers.config.handler_section import CHECKPOINT
-from handlers.errors import WrongCheckpoint
+from .. import tasks
+from ..checkpoints.dtypes import name_of, pick_dtype, quantization_method
+from ..config.handler_section import CHECKPOINT
+from ..errors import WrongCheckpoint
 
 if TYPE_CHECKING:
-    from handlers.checkpoints.model_spec import ModelSpec
-    from handlers.export.fidelity_report import FidelityReport
+    from ..checkpoints.model_spec import ModelSpec
+    from ..export.fidelity_report import FidelityReport
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ def resolve_auto_dtype(spec: ModelSpec, report: FidelityReport | None) -> ModelS
         logger.info("dtype: auto is float32, because in %s the model %s", rejected.dtype, rejected)
         return spec.in_float32()
     # This import loads torch, which the choice of a format does not need.
-    from handlers.checkpoints.placement import compute_device  # noqa: PLC0415
+    from ..checkpoints.placement import compute_device  # noqa: PLC0415
 
     device = compute_device(spec.config, spec.device)
     return spec.with_settings(dtype=name_of(pick_dtype("auto", device)))

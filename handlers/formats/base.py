@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from handlers.batching.rows import RowKind
-from handlers.checkpoints.dtypes import name_of, pick_dtype, quantization_method
-from handlers.checkpoints.graph_inputs import GraphInputs
-from handlers.checkpoints.model_spec import ModelSpec
-from handlers.config.handler_section import CHECKPOINT, DType, EngineName, HandlerSection
-from handlers.config.model_config import ModelConfig
-from handlers.errors import WrongConfig
-from handlers.export.manifest import ExportManifest
-from handlers.generation.backends.base import GenerationBackend
-from handlers.generation.batch_scheduler import BatchScheduler
-from handlers.model import Model
-from handlers.process.packages import is_installed, require_package
+from ..batching.rows import RowKind
+from ..checkpoints.dtypes import name_of, pick_dtype, quantization_method
+from ..checkpoints.graph_inputs import GraphInputs
+from ..checkpoints.model_spec import ModelSpec
+from ..config.handler_section import CHECKPOINT, DType, EngineName, HandlerSection
+from ..config.model_config import ModelConfig
+from ..errors import WrongConfig
+from ..export.manifest import ExportManifest
+from ..generation.backends.base import GenerationBackend
+from ..generation.batch_scheduler import BatchScheduler
+from ..model import Model
+from ..process.packages import is_installed, require_package
 
 if TYPE_CHECKING:
-    from handlers.tasks.base import BaseTask
+    from ..tasks.base import BaseTask
 
 
 @dataclass(frozen=True)

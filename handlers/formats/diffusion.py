@@ -7,14 +7,14 @@ from typing import Any
 
 import torch
 
-from handlers.checkpoints.checkpoint_files import check_components
-from handlers.checkpoints.diffusion import DiffusionCheckpoint, import_diffusers
-from handlers.checkpoints.dtypes import pick_dtype
-from handlers.checkpoints.model_spec import ModelSpec
-from handlers.config.messages import enumerate_names, quote
-from handlers.config.model_config import ModelConfig
-from handlers.errors import Unprocessable, WrongCheckpoint, WrongConfig, summarize
-from handlers.tasks.text_to_image import ImageCall, ImageModel, PipelineImage
+from ..checkpoints.checkpoint_files import check_components
+from ..checkpoints.diffusion import DiffusionCheckpoint, import_diffusers
+from ..checkpoints.dtypes import pick_dtype
+from ..checkpoints.model_spec import ModelSpec
+from ..config.messages import enumerate_names, quote
+from ..config.model_config import ModelConfig
+from ..errors import Unprocessable, WrongCheckpoint, WrongConfig, summarize
+from ..tasks.text_to_image import ImageCall, ImageModel, PipelineImage
 
 # Those of diffusers that need no further packages, take any number of steps, and are in use.
 SCHEDULERS = (

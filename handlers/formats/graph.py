@@ -13,7 +13,7 @@ import torch
 from torch.export import Dim
 from transformers import PreTrainedModel
 
-from handlers.batching.packing import (
+from ..batching.packing import (
     COLUMNS,
     ROWS,
     SEGMENTS,
@@ -21,25 +21,25 @@ from handlers.batching.packing import (
     first_fit_decreasing,
     pack,
 )
-from handlers.batching.padding import Batch, Padding
-from handlers.batching.rows import Row
-from handlers.checkpoints.dtypes import name_of, pick_dtype
-from handlers.checkpoints.graph_inputs import (
+from ..batching.padding import Batch, Padding
+from ..batching.rows import Row
+from ..checkpoints.dtypes import name_of, pick_dtype
+from ..checkpoints.graph_inputs import (
     AnyLengthInputs,
     ArrayInputs,
     GraphInputs,
     SpeechInputs,
     TokenInputs,
 )
-from handlers.checkpoints.model_spec import ModelSpec
-from handlers.checkpoints.pooling import ModelWithPooling, TextSlots
-from handlers.compat.transformers import without_masks
-from handlers.errors import ConfigError, WrongCheckpoint, summarize
-from handlers.export.fidelity import check_fidelity, in_dtype
-from handlers.export.manifest import ExportManifest, Shape, Signature
-from handlers.formats.base import BaseFormat
-from handlers.formats.packable import Packable, as_packable, mask_by_layer_type
-from handlers.model import ForwardOnlyModel, Model, ModelCapabilities
+from ..checkpoints.model_spec import ModelSpec
+from ..checkpoints.pooling import ModelWithPooling, TextSlots
+from ..compat.transformers import without_masks
+from ..errors import ConfigError, WrongCheckpoint, summarize
+from ..export.fidelity import check_fidelity, in_dtype
+from ..export.manifest import ExportManifest, Shape, Signature
+from ..model import ForwardOnlyModel, Model, ModelCapabilities
+from .base import BaseFormat
+from .packable import Packable, as_packable, mask_by_layer_type
 
 logger = logging.getLogger(__name__)
 
@@ -317,7 +317,9 @@ def find_graph_file(directory: Path, name: str, pattern: str | None = None) -> P
     path = min(directory.glob(pattern or name), default=None)
     if path is None:
         raise WrongCheckpoint(
-            name, "is missing", "pack it with scripts/create_archive.py, which exports it"
+            name,
+            "is missing",
+            "pack it with `hf-serve pack` (scripts/create_archive.py), which exports it",
         )
     return path
 

@@ -11,14 +11,14 @@ import torch
 from safetensors.torch import load_file
 from transformers import PreTrainedModel
 
-from handlers.checkpoints.lora import LoraFiles, adapter_folder
-from handlers.compat.imports import without_bitsandbytes
-from handlers.compat.peft import (
+from ..checkpoints.lora import LoraFiles, adapter_folder
+from ..compat.imports import without_bitsandbytes
+from ..compat.peft import (
     activate_adapters,
     choose_adapters_of_rows,
     lora_layers,
 )
-from handlers.errors import WrongCheckpoint, WrongConfig, summarize
+from ..errors import WrongCheckpoint, WrongConfig, summarize
 
 
 class LoraAdapters:

@@ -23,24 +23,24 @@ import torch
 from torch.nn.functional import pad
 from transformers import PreTrainedModel
 
-from handlers.batching.tokenization import check_length
-from handlers.checkpoints.graph_inputs import GraphInputs, TokenInputs
-from handlers.checkpoints.model_spec import ModelSpec
-from handlers.errors import WrongCheckpoint, WrongConfig, summarize
-from handlers.export.fidelity import check_fidelity
-from handlers.export.manifest import FILE as MANIFEST
-from handlers.export.manifest import ExportManifest, Shape, Signature
-from handlers.formats import torchscript
-from handlers.formats.base import FormatCapabilities
-from handlers.formats.graph import (
+from ..batching.tokenization import check_length
+from ..checkpoints.graph_inputs import GraphInputs, TokenInputs
+from ..checkpoints.model_spec import ModelSpec
+from ..errors import WrongCheckpoint, WrongConfig, summarize
+from ..export.fidelity import check_fidelity
+from ..export.manifest import FILE as MANIFEST
+from ..export.manifest import ExportManifest, Shape, Signature
+from ..model import ForwardOnlyModel, Model
+from . import torchscript
+from .base import FormatCapabilities
+from .graph import (
     GraphModel,
     TorchGraphFormat,
     find_graph_file,
     padded_graph,
     translate_export_errors,
 )
-from handlers.formats.weights import read_weights
-from handlers.model import ForwardOnlyModel, Model
+from .weights import read_weights
 
 # AWS's package index; the packages of these names on the public index are empty.
 NEURON_INDEX = "https://pip.repos.neuron.amazonaws.com"

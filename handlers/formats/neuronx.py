@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from handlers.formats.neuron import NEURON_INDEX, NeuronFormat
+from .neuron import NEURON_INDEX, NeuronFormat
 
 
 class Format(NeuronFormat):

@@ -13,13 +13,14 @@ from typing import Any, ClassVar
 
 import torch
 
-from handlers.checkpoints.graph_inputs import GraphInputs
-from handlers.checkpoints.model_spec import ModelSpec
-from handlers.errors import WrongCheckpoint
-from handlers.export.fidelity import check_fidelity
-from handlers.export.manifest import Signature
-from handlers.formats.base import BaseFormat, FormatCapabilities
-from handlers.formats.graph import (
+from ..checkpoints.graph_inputs import GraphInputs
+from ..checkpoints.model_spec import ModelSpec
+from ..errors import WrongCheckpoint
+from ..export.fidelity import check_fidelity
+from ..export.manifest import Signature
+from ..model import Model
+from .base import BaseFormat, FormatCapabilities
+from .graph import (
     PositionalModel,
     build_graph,
     dynamic_shapes,
@@ -28,8 +29,7 @@ from handlers.formats.graph import (
     translate_export_errors,
     translate_load_errors,
 )
-from handlers.formats.weights import read_weights
-from handlers.model import Model
+from .weights import read_weights
 
 logger = logging.getLogger(__name__)
 

@@ -24,24 +24,34 @@ from typing import Any, ClassVar
 import torch
 from transformers import GenerationConfig
 
-from handlers.batching.rows import Outputs
-from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.checkpoints.checkpoint_files import check_weights
-from handlers.checkpoints.dtypes import cpu_has_amx, cpu_has_bfloat16, name_of, pick_dtype
-from handlers.checkpoints.graph_inputs import GraphInputs, SpeechInputs, TokenInputs
-from handlers.checkpoints.model_spec import ModelSpec
-from handlers.checkpoints.probe_rows import short_positions
-from handlers.compat.openvino import gemma_of_any_transformers
-from handlers.config.model_config import ModelConfig
-from handlers.errors import Unprocessable, WrongCheckpoint, summarize
-from handlers.export.fidelity import check_fidelity, compare_outputs, compare_vectors
-from handlers.export.fidelity_report import FidelityReport
-from handlers.export.manifest import FILE as MANIFEST
-from handlers.export.manifest import ExportManifest, Signature
-from handlers.export.quantize import AccuracyTarget, Quantized, quantize
-from handlers.formats import load_checkpoint
-from handlers.formats.base import BaseFormat, FormatCapabilities
-from handlers.formats.graph import (
+from ..batching.rows import Outputs
+from ..checkpoints.checkpoint import Checkpoint
+from ..checkpoints.checkpoint_files import check_weights
+from ..checkpoints.dtypes import cpu_has_amx, cpu_has_bfloat16, name_of, pick_dtype
+from ..checkpoints.graph_inputs import GraphInputs, SpeechInputs, TokenInputs
+from ..checkpoints.model_spec import ModelSpec
+from ..checkpoints.probe_rows import short_positions
+from ..compat.openvino import gemma_of_any_transformers
+from ..config.model_config import ModelConfig
+from ..errors import Unprocessable, WrongCheckpoint, summarize
+from ..export.fidelity import check_fidelity, compare_outputs, compare_vectors
+from ..export.fidelity_report import FidelityReport
+from ..export.manifest import FILE as MANIFEST
+from ..export.manifest import ExportManifest, Signature
+from ..export.quantize import AccuracyTarget, Quantized, quantize
+from ..generation.backends.openvino_genai import (
+    GrammarTrials,
+    OpenVinoGenAiModel,
+    check_generation_config,
+)
+from ..generation.backends.settings import BLOCK, cache_blocks, longest_sequence
+from ..generation.generator import end_tokens
+from ..generation.grammar import token_bytes
+from ..model import Model
+from ..process.resources import available_cores
+from . import load_checkpoint
+from .base import BaseFormat, FormatCapabilities
+from .graph import (
     PaddedGraph,
     PositionalModel,
     build_graph,
@@ -50,17 +60,7 @@ from handlers.formats.graph import (
     translate_export_errors,
     translate_load_errors,
 )
-from handlers.formats.weights import read_weights
-from handlers.generation.backends.openvino_genai import (
-    GrammarTrials,
-    OpenVinoGenAiModel,
-    check_generation_config,
-)
-from handlers.generation.backends.settings import BLOCK, cache_blocks, longest_sequence
-from handlers.generation.generator import end_tokens
-from handlers.generation.grammar import token_bytes
-from handlers.model import Model
-from handlers.process.resources import available_cores
+from .weights import read_weights
 
 logger = logging.getLogger(__name__)
 
@@ -142,7 +142,7 @@ class Format(BaseFormat):
         return self._load_static(spec, exact)
 
     def _load_speech(self, spec: ModelSpec) -> Model:
-        from handlers.formats import openvino_whisper as whisper  # noqa: PLC0415
+        from . import openvino_whisper as whisper  # noqa: PLC0415
 
         # Files of other exporters have other inputs.
         find_graph_file(spec.directory, MANIFEST)
@@ -235,7 +235,7 @@ class Format(BaseFormat):
 
     def _export_speech(self, spec: ModelSpec, target: Path, inputs: SpeechInputs) -> ExportManifest:
         """Export the encoder and the decoder of Whisper."""
-        from handlers.formats import openvino_whisper as whisper  # noqa: PLC0415
+        from . import openvino_whisper as whisper  # noqa: PLC0415
 
         if spec.config.handler.quantization in self.capabilities.calibrated:
             raise WrongCheckpoint(

@@ -20,8 +20,8 @@ from torch.nn import functional
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
-from handlers.compat.transformers_whisper import WhisperWithOtherCache
-from handlers.model import Model
+from ..compat.transformers_whisper import WhisperWithOtherCache
+from ..model import Model
 
 ENCODER = "openvino_encoder_model.xml"
 DECODER = "openvino_decoder_model.xml"

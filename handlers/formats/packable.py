@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from handlers.batching.packing import (
+from ..batching.packing import (
     COLUMNS,
     ROWS,
     SEGMENTS,
@@ -22,12 +22,12 @@ from handlers.batching.packing import (
     pack,
     unpack,
 )
-from handlers.batching.padding import Padding, pad, to_numpy
-from handlers.batching.rows import Outputs as RowOutputs
-from handlers.batching.rows import Row, TrialRows, outputs_agree
-from handlers.checkpoints.checkpoint import first_position
-from handlers.checkpoints.pooling import ModelWithPooling, TextSlots
-from handlers.compat.transformers import reads_last_token
+from ..batching.padding import Padding, pad, to_numpy
+from ..batching.rows import Outputs as RowOutputs
+from ..batching.rows import Row, TrialRows, outputs_agree
+from ..checkpoints.checkpoint import first_position
+from ..checkpoints.pooling import ModelWithPooling, TextSlots
+from ..compat.transformers import reads_last_token
 
 logger = logging.getLogger(__name__)
 

@@ -16,33 +16,33 @@ import numpy.typing as npt
 import torch
 from transformers import GenerationConfig, PreTrainedModel
 
-from handlers.batching.packing import PackedBatch
-from handlers.batching.padding import Padding
-from handlers.batching.rows import TrialRows
-from handlers.checkpoints.architecture import is_encoder
-from handlers.checkpoints.diffusion import DiffusionCheckpoint
-from handlers.checkpoints.dtypes import (
+from ..batching.packing import PackedBatch
+from ..batching.padding import Padding
+from ..batching.rows import TrialRows
+from ..checkpoints.architecture import is_encoder
+from ..checkpoints.diffusion import DiffusionCheckpoint
+from ..checkpoints.dtypes import (
     quantization_method,
 )
-from handlers.checkpoints.model_spec import ModelSpec, specify_assistant
-from handlers.checkpoints.placement import log_placement
-from handlers.checkpoints.pooling import ModelWithPooling
-from handlers.checkpoints.probe_rows import short_positions
-from handlers.checkpoints.trial_results import TrialResults
-from handlers.compat.transformers import has_recurrent_state, same_attention
-from handlers.config.handler_section import Compile
-from handlers.config.model_config import ModelConfig
-from handlers.errors import RequestTooLarge, WrongCheckpoint
-from handlers.formats.base import BaseFormat, FormatCapabilities
-from handlers.formats.diffusion import load_pipeline
-from handlers.formats.lora_adapters import LoraAdapters, load_adapters
-from handlers.formats.packable import Packable, as_packable
-from handlers.formats.weights import read_weights
-from handlers.generation.backends.transformers_paged import as_paged
-from handlers.generation.backends.vllm import load_vllm
-from handlers.model import Assistant, Model, ModelCapabilities
-from handlers.process.ranks import seeded
-from handlers.tasks.text_to_speech import SpeechCall, SpeechModel, VitsCheckpoint
+from ..checkpoints.model_spec import ModelSpec, specify_assistant
+from ..checkpoints.placement import log_placement
+from ..checkpoints.pooling import ModelWithPooling
+from ..checkpoints.probe_rows import short_positions
+from ..checkpoints.trial_results import TrialResults
+from ..compat.transformers import has_recurrent_state, same_attention
+from ..config.handler_section import Compile
+from ..config.model_config import ModelConfig
+from ..errors import RequestTooLarge, WrongCheckpoint
+from ..generation.backends.transformers_paged import as_paged
+from ..generation.backends.vllm import load_vllm
+from ..model import Assistant, Model, ModelCapabilities
+from ..process.ranks import seeded
+from ..tasks.text_to_speech import SpeechCall, SpeechModel, VitsCheckpoint
+from .base import BaseFormat, FormatCapabilities
+from .diffusion import load_pipeline
+from .lora_adapters import LoraAdapters, load_adapters
+from .packable import Packable, as_packable
+from .weights import read_weights
 
 # Where transformers' continuous batching was tested.
 PAGED_DEVICES = ("cpu", "cuda")

@@ -10,11 +10,11 @@ from pathlib import Path
 import torch
 from torch.export.passes import move_to_device_pass
 
-from handlers.checkpoints.graph_inputs import GraphInputs
-from handlers.checkpoints.model_spec import ModelSpec
-from handlers.compat.torch import export_for_any_rows
-from handlers.export.fidelity import check_fidelity
-from handlers.formats.graph import (
+from ..checkpoints.graph_inputs import GraphInputs
+from ..checkpoints.model_spec import ModelSpec
+from ..compat.torch import export_for_any_rows
+from ..export.fidelity import check_fidelity
+from .graph import (
     GraphModel,
     TorchGraphFormat,
     build_graph,
@@ -22,7 +22,7 @@ from handlers.formats.graph import (
     example_inputs,
     translate_export_errors,
 )
-from handlers.formats.weights import read_weights
+from .weights import read_weights
 
 
 class Format(TorchGraphFormat):

@@ -7,18 +7,18 @@ from typing import Any
 
 import torch
 
-from handlers.checkpoints.graph_inputs import GraphInputs
-from handlers.checkpoints.model_spec import ModelSpec
-from handlers.export.fidelity import check_fidelity
-from handlers.formats.base import FormatCapabilities
-from handlers.formats.graph import (
+from ..checkpoints.graph_inputs import GraphInputs
+from ..checkpoints.model_spec import ModelSpec
+from ..export.fidelity import check_fidelity
+from .base import FormatCapabilities
+from .graph import (
     GraphModel,
     TorchGraphFormat,
     build_graph,
     example_inputs,
     translate_export_errors,
 )
-from handlers.formats.weights import read_weights
+from .weights import read_weights
 
 
 class Format(TorchGraphFormat):

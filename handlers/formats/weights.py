@@ -9,21 +9,21 @@ import torch
 import transformers
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from handlers.checkpoints.architecture import BASES
-from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.checkpoints.checkpoint_files import check_weights
-from handlers.checkpoints.dtypes import (
+from ..checkpoints.architecture import BASES
+from ..checkpoints.checkpoint import Checkpoint
+from ..checkpoints.checkpoint_files import check_weights
+from ..checkpoints.dtypes import (
     check_dtype,
     missing_package,
     pick_dtype,
     quantization_method,
 )
-from handlers.checkpoints.model_spec import ModelSpec
-from handlers.checkpoints.placement import compute_device, placement_arguments
-from handlers.checkpoints.pooling import ModelWithPooling
-from handlers.compat.transformers import lacks_package
-from handlers.config.handler_section import HandlerSection
-from handlers.errors import WrongCheckpoint, WrongConfig, summarize
+from ..checkpoints.model_spec import ModelSpec
+from ..checkpoints.placement import compute_device, placement_arguments
+from ..checkpoints.pooling import ModelWithPooling
+from ..compat.transformers import lacks_package
+from ..config.handler_section import HandlerSection
+from ..errors import WrongCheckpoint, WrongConfig, summarize
 
 # Names of the layers of classifiers that compute labels.
 HEADS = ("score", "classifier")

@@ -18,14 +18,14 @@ from typing import Any, TypeVar
 import torch
 from transformers import GenerationConfig
 
-from handlers.batching.rows import RowOutcome
-from handlers.errors import DeadlineExceeded, InternalError, RequestError, attempt, log_bug
-from handlers.generation.backends.base import as_too_large, check_capacity
-from handlers.generation.generator import Generator, Prompt
-from handlers.model import Model, ModelCapabilities
-from handlers.process.deadline import NO_DEADLINE, PATIENCE, Deadline
-from handlers.process.threads import OneThread
-from handlers.telemetry.metrics import Meter
+from ..batching.rows import RowOutcome
+from ..errors import DeadlineExceeded, InternalError, RequestError, attempt, log_bug
+from ..model import Model, ModelCapabilities
+from ..process.deadline import NO_DEADLINE, PATIENCE, Deadline
+from ..process.threads import OneThread
+from ..telemetry.metrics import Meter
+from .backends.base import as_too_large, check_capacity
+from .generator import Generator, Prompt
 
 Result = TypeVar("Result")
 

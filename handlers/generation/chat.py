@@ -25,8 +25,8 @@ from jinja2.parser import Parser
 from transformers import PreTrainedTokenizerBase
 from typing_extensions import TypedDict
 
-from handlers.config.messages import quote
-from handlers.errors import (
+from ..config.messages import quote
+from ..errors import (
     BadRequest,
     RequestError,
     RequestTooLarge,
@@ -34,10 +34,10 @@ from handlers.errors import (
     attempt,
     summarize,
 )
-from handlers.generation.tool_calls import HERMES, ToolCall, ToolSyntax, syntax_of
-from handlers.types.parameters import check_setting, check_text, json_type
-from handlers.types.request import MAX_MESSAGES
-from handlers.types.structured_output import MAX_TOOLS, Tool
+from ..types.parameters import check_setting, check_text, json_type
+from ..types.request import MAX_MESSAGES
+from ..types.structured_output import MAX_TOOLS, Tool
+from .tool_calls import HERMES, ToolCall, ToolSyntax, syntax_of
 
 MAX_ROLE = 64
 # OpenAI's role of instructions, which only newer templates have.

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from transformers import GenerationConfig, PreTrainedConfig, SequenceBiasLogitsProcessor
 
-from handlers.config.messages import quote
-from handlers.errors import WrongCheckpoint, summarize
-from handlers.generation.parameter_spec import Bounds, bounds_of, specs_of
-from handlers.generation.parameters import SamplingParameters
-from handlers.process.packages import is_installed
+from ..config.messages import quote
+from ..errors import WrongCheckpoint, summarize
+from ..process.packages import is_installed
+from .parameter_spec import Bounds, bounds_of, specs_of
+from .parameters import SamplingParameters
 
 FILE = "generation_config.json"
 MAX_INT = 2**31 - 1

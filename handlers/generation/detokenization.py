@@ -14,7 +14,7 @@ from functools import cached_property
 
 from transformers import PreTrainedTokenizerBase
 
-from handlers.compat.transformers import bytes_of_letters
+from ..compat.transformers import bytes_of_letters
 
 AS_GENERATED = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
 WITH_SPECIAL_TOKENS = {**AS_GENERATED, "skip_special_tokens": False}

@@ -22,11 +22,11 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-from handlers.batching.padding import Batch, Padding, group_by_length, pad, stack
-from handlers.batching.rows import Row, RowOutcome
-from handlers.batching.tokenization import Window
-from handlers.compat.transformers import run_before_other_processors
-from handlers.errors import (
+from ..batching.padding import Batch, Padding, group_by_length, pad, stack
+from ..batching.rows import Row, RowOutcome
+from ..batching.tokenization import Window
+from ..compat.transformers import run_before_other_processors
+from ..errors import (
     DeadlineExceeded,
     NotFinite,
     RequestError,
@@ -34,9 +34,14 @@ from handlers.errors import (
     attempt,
     attempt_all,
 )
-from handlers.generation.detokenization import IncrementalDecoder, decoders_of
-from handlers.generation.grammar import CompiledGrammar, GrammarMatcher, GrammarProcessor
-from handlers.generation.logits_processors import (
+from ..model import Model
+from ..process.deadline import NO_DEADLINE, Deadline
+from ..process.ranks import seeded
+from ..telemetry.metrics import Meter
+from ..types.request import TextStream
+from .detokenization import IncrementalDecoder, decoders_of
+from .grammar import CompiledGrammar, GrammarMatcher, GrammarProcessor
+from .logits_processors import (
     PER_PROMPT,
     BatchRows,
     LogprobRecorder,
@@ -46,9 +51,9 @@ from handlers.generation.logits_processors import (
     Sampling,
     banned_sequences,
 )
-from handlers.generation.parameter_spec import specs_of
-from handlers.generation.parameters import GenerationParameters
-from handlers.generation.stopping import (
+from .parameter_spec import specs_of
+from .parameters import GenerationParameters
+from .stopping import (
     BeamCriterion,
     DeadlineCriterion,
     GenerationState,
@@ -58,13 +63,8 @@ from handlers.generation.stopping import (
     SequenceCriterion,
     StopTracker,
 )
-from handlers.generation.text_grammar import TextGrammar
-from handlers.generation.tool_calls import ToolSyntax
-from handlers.model import Model
-from handlers.process.deadline import NO_DEADLINE, Deadline
-from handlers.process.ranks import seeded
-from handlers.telemetry.metrics import Meter
-from handlers.types.request import TextStream
+from .text_grammar import TextGrammar
+from .tool_calls import ToolSyntax
 
 Ids = npt.NDArray[np.int64]
 # In no vocabulary. Where a config names no end token, `generate` takes the checkpoint's.

@@ -30,8 +30,8 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from llguidance.hf import from_tokenizer
 from transformers import LogitsProcessor, PreTrainedTokenizerBase
 
-from handlers.compat.llguidance import error_reason
-from handlers.errors import (
+from ..compat.llguidance import error_reason
+from ..errors import (
     BadRequest,
     Overloaded,
     RequestError,
@@ -40,8 +40,8 @@ from handlers.errors import (
     copied,
     summarize,
 )
-from handlers.generation.json_schemas import Schema, constraints_in, json_rule, relaxed
-from handlers.process.ranks import broadcast_from_rank0
+from ..process.ranks import broadcast_from_rank0
+from .json_schemas import Schema, constraints_in, json_rule, relaxed
 
 Mask = npt.NDArray[np.bool_]
 # 128 tools with 12 parameters each have 175,000, and compile in a tenth of a second.

@@ -36,9 +36,9 @@ from transformers import (
 )
 from transformers.generation import TopHLogitsWarper
 
-from handlers.compat.transformers import default_settings
-from handlers.generation.parameters import MAX_TOP_TOKENS, GenerationParameters
-from handlers.process.ranks import broadcast_from_rank0
+from ..compat.transformers import default_settings
+from ..process.ranks import broadcast_from_rank0
+from .parameters import MAX_TOP_TOKENS, GenerationParameters
 
 # OpenAI's log probability of an impossible token; JSON has no infinity.
 # https://platform.openai.com/docs/api-reference/completions

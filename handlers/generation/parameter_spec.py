@@ -1,8 +1,8 @@
 """Which routes and back ends support a parameter of generation, and which values are neutral.
 
 A :class:`ParameterSpec` is part of the type of each parameter in
-:mod:`handlers.generation.parameters`. Parsing, refusals, `describe` and the documentation are
-derived from it.
+:mod:`hf_serve.handlers.generation.parameters`. Parsing, refusals, `describe` and the documentation
+are derived from it.
 """
 
 from __future__ import annotations

@@ -12,10 +12,12 @@ from pydantic import (
     model_validator,
 )
 
-from handlers.config.messages import enumerate_names, quote
-from handlers.errors import BadRequest, RequestTooLarge, TextTooLong, Unprocessable
-from handlers.generation.chat import TemplateOptions
-from handlers.generation.parameter_spec import (
+from ..config.messages import enumerate_names, quote
+from ..errors import BadRequest, RequestTooLarge, TextTooLong, Unprocessable
+from ..types.parameters import ANY, Parameters, PipelineNames
+from ..types.structured_output import GrammarSpec, NamedTool, Tool, ToolChoice, Tools
+from .chat import TemplateOptions
+from .parameter_spec import (
     INDIRECT,
     SAME,
     Beams,
@@ -25,8 +27,6 @@ from handlers.generation.parameter_spec import (
     names_applied_by,
     token_id_parameters,
 )
-from handlers.types.parameters import ANY, Parameters, PipelineNames
-from handlers.types.structured_output import GrammarSpec, NamedTool, Tool, ToolChoice, Tools
 
 Probability = Annotated[float, Field(gt=0, le=1)]
 Few = Annotated[int, Field(ge=1, le=32)]

@@ -17,13 +17,13 @@ from typing import Any, Literal
 import torch
 from transformers import StoppingCriteria
 
-from handlers.generation.detokenization import DecoderState, IncrementalDecoder
-from handlers.generation.grammar import GrammarMatcher
-from handlers.generation.logits_processors import BatchRows, LogprobRecorder, TokenScores
-from handlers.generation.tool_calls import ToolSyntax
-from handlers.process.deadline import Deadline
-from handlers.process.ranks import world_size
-from handlers.types.request import GeneratedToken, TextStream
+from ..process.deadline import Deadline
+from ..process.ranks import world_size
+from ..types.request import GeneratedToken, TextStream
+from .detokenization import DecoderState, IncrementalDecoder
+from .grammar import GrammarMatcher
+from .logits_processors import BatchRows, LogprobRecorder, TokenScores
+from .tool_calls import ToolSyntax
 
 FinishReason = Literal["length", "eos_token", "stop_sequence"]
 # Under torchrun, rank 0 sends its time to every process, and steps are short.

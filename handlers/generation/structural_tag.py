@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence, Set
 from math import inf
 from typing import Any, Literal
 
-from handlers.generation.json_schemas import DEFINITIONS, RANGE, Schema, rewritten
+from .json_schemas import DEFINITIONS, RANGE, Schema, rewritten
 
 Format = Mapping[str, Any]
 # xgrammar refuses an empty text and an empty pattern.

@@ -11,18 +11,18 @@ from typing import Any
 
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
-from handlers.errors import BadRequest, Unprocessable, copied, summarize
-from handlers.generation.grammar import (
+from ..errors import BadRequest, Unprocessable, copied, summarize
+from ..types.parameters import check_setting, json_type
+from ..types.structured_output import MAX_SCHEMA_DEPTH, Grammar, is_too_deep
+from .grammar import (
     MAX_CHARACTERS,
     CompiledGrammar,
     GrammarCompiler,
     check_length,
 )
-from handlers.generation.json_schemas import Schema, closed, json_rule, relaxed
-from handlers.generation.structural_tag import Format, compact_json, matching
-from handlers.generation.tool_calls import ToolUse
-from handlers.types.parameters import check_setting, json_type
-from handlers.types.structured_output import MAX_SCHEMA_DEPTH, Grammar, is_too_deep
+from .json_schemas import Schema, closed, json_rule, relaxed
+from .structural_tag import Format, compact_json, matching
+from .tool_calls import ToolUse
 
 Relax = Callable[[Sequence[Schema]], Sequence[Schema]]
 # A slash ends a regular expression in Lark, unless a backslash is before it.

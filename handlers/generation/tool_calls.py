@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from handlers.errors import Unprocessable
-from handlers.generation.grammar import CALL_MARKERS
-from handlers.generation.json_schemas import Schema, closed, json_rule
-from handlers.generation.structural_tag import (
+from ..errors import Unprocessable
+from ..types.structured_output import Tool
+from .grammar import CALL_MARKERS
+from .json_schemas import Schema, closed, json_rule
+from .structural_tag import (
     Format,
     any_of,
     compact_json,
@@ -31,7 +32,6 @@ from handlers.generation.structural_tag import (
     tags,
     text_until,
 )
-from handlers.types.structured_output import Tool
 
 # Returns the Lark expression of a text, which may be a special token.
 ToLark = Callable[[str], str]

@@ -15,9 +15,9 @@ from encodings.aliases import aliases
 from io import BytesIO
 from typing import Any
 
-from handlers.config.messages import shorten
-from handlers.errors import BadRequest, RequestTooLarge
-from handlers.http.limits import MIN_VALUES, TORCHSERVE_BYTES
+from ..config.messages import shorten
+from ..errors import BadRequest, RequestTooLarge
+from .limits import MIN_VALUES, TORCHSERVE_BYTES
 
 NO_HEADER = -zlib.MAX_WBITS
 GZIP_MEMBER = b"\x1f\x8b\x08"

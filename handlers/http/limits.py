@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Self
 
-from handlers.compat.torchserve import read_config_properties
+from ..compat.torchserve import read_config_properties
 
 # TorchServe's own defaults of max_request_size and max_response_size.
 TORCHSERVE_BYTES = 6_553_500

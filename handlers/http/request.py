@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from handlers.errors import BadRequest, RequestTooLarge
-from handlers.http.decoding import (
+from ..errors import BadRequest, RequestTooLarge
+from .decoding import (
     check_json_size,
     decode_text,
     decompress,
@@ -20,8 +20,8 @@ from handlers.http.decoding import (
     parse_literal,
     value_or_text,
 )
-from handlers.http.limits import DEFAULTS, BodyLimits
-from handlers.http.response import HttpResponse
+from .limits import DEFAULTS, BodyLimits
+from .response import HttpResponse
 
 JSON = "application/json"
 # Precedes the number of a field that comes several times.

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_json
 
-from handlers.config.messages import shorten
+from ..config.messages import shorten
 
 JSON = "application/json"
 MAX_HEADER = 300

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse, encode_json
-from handlers.types.request import GeneratedToken, Request, StepStream, TextStream
+from ..types.request import GeneratedToken, Request, StepStream, TextStream
+from .request import HttpRequest
+from .response import HttpResponse, encode_json
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ import torch
 from PIL import Image
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from handlers.http.request import preferred
-from handlers.http.response import JSON, encode_json
-from handlers.media.images import IMAGE_TYPES
-from handlers.tasks.custom_code import CustomCodeFailed
-from handlers.types.body import RequestBody, ResponseBody
+from ..http.request import preferred
+from ..http.response import JSON, encode_json
+from ..media.images import IMAGE_TYPES
+from ..tasks.custom_code import CustomCodeFailed
+from ..types.body import RequestBody, ResponseBody
 
 BYTES = "application/octet-stream"
 CONTENT_TYPE = re.compile(r"[\w.+-]{1,60}/[\w.+-]{1,60}(; ?charset=[\w-]{1,20})?", re.ASCII)

@@ -10,9 +10,9 @@ from typing import TypeVar
 
 import torch
 
-from handlers.errors import DeadlineExceeded
-from handlers.process.deadline import Deadline
-from handlers.process.threads import start_thread
+from ..errors import DeadlineExceeded
+from ..process.deadline import Deadline
+from ..process.threads import start_thread
 
 Result = TypeVar("Result")
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from types import ModuleType
 
-from handlers.config.custom_file import ENDPOINT_HANDLER
-from handlers.inference_code.base import InferenceCode
-from handlers.tasks.custom_code import call, load_error
-from handlers.types.body import RequestBody, ResponseBody
+from ..config.custom_file import ENDPOINT_HANDLER
+from ..tasks.custom_code import call, load_error
+from ..types.body import RequestBody, ResponseBody
+from .base import InferenceCode
 
 CALL = f"{ENDPOINT_HANDLER}.__call__"
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
-from handlers.batch import NotExplained
-from handlers.config.custom_file import ENDPOINT_HANDLER, defines_inference_code, find
-from handlers.config.handler_section import CUSTOM_MODE
-from handlers.config.model_config import ModelConfig
-from handlers.engine import BaseEngine, Engine, Outcome
-from handlers.errors import (
+from ..batch import NotExplained
+from ..config.custom_file import ENDPOINT_HANDLER, defines_inference_code, find
+from ..config.handler_section import CUSTOM_MODE
+from ..config.model_config import ModelConfig
+from ..engine import BaseEngine, Engine, Outcome
+from ..errors import (
     DeviceFailed,
     EngineFailed,
     RequestError,
@@ -23,15 +23,11 @@ from handlers.errors import (
     WrongConfig,
     attempt,
 )
-from handlers.inference_code.base import InferenceCode
-from handlers.inference_code.call_thread import CallThread, CallTimedOut
-from handlers.inference_code.endpoint_handler import EndpointHandler
-from handlers.inference_code.inference_script import CodeContext, InferenceScript
-from handlers.process.deadline import NO_DEADLINE, Deadline, TimeLimits
-from handlers.protocols import hugging_face
-from handlers.tasks.custom_code import run
-from handlers.telemetry.metrics import Meter
-from handlers.types.model_info import (
+from ..process.deadline import NO_DEADLINE, Deadline, TimeLimits
+from ..protocols import hugging_face
+from ..tasks.custom_code import run
+from ..telemetry.metrics import Meter
+from ..types.model_info import (
     IMAGE_COLUMN,
     TEXT_COLUMN,
     InferenceCodeInfo,
@@ -41,7 +37,11 @@ from handlers.types.model_info import (
     TaskDescription,
     Wire,
 )
-from handlers.types.request import Request
+from ..types.request import Request
+from .base import InferenceCode
+from .call_thread import CallThread, CallTimedOut
+from .endpoint_handler import EndpointHandler
+from .inference_script import CodeContext, InferenceScript
 
 DESCRIPTION = TaskDescription(
     Wire(inputs=Any, results=Any, example={}, input_columns=(TEXT_COLUMN, IMAGE_COLUMN)),

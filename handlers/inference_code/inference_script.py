@@ -13,12 +13,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from handlers.config.custom_file import FUNCTIONS, KEY
-from handlers.errors import WrongConfig
-from handlers.http.response import JSON
-from handlers.inference_code.base import CONTENT_TYPE, InferenceCode, concrete_type
-from handlers.tasks.custom_code import call, load_error
-from handlers.types.body import RequestBody, ResponseBody
+from ..config.custom_file import FUNCTIONS, KEY
+from ..errors import WrongConfig
+from ..http.response import JSON
+from ..tasks.custom_code import call, load_error
+from ..types.body import RequestBody, ResponseBody
+from .base import CONTENT_TYPE, InferenceCode, concrete_type
 
 # `transform_fn` takes their place.
 STEPS = ("input_fn", "predict_fn", "output_fn")

@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from handlers.compat.device_errors import is_out_of_memory
-from handlers.errors import (
+from ..compat.device_errors import is_out_of_memory
+from ..errors import (
     BadRequest,
     RequestError,
     RequestTooLarge,
     Unprocessable,
 )
-from handlers.media.files import MediaType
+from .files import MediaType
 
 Samples = npt.NDArray[np.float32]
 

@@ -19,8 +19,8 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 
 import httpcore
 
-from handlers.config.messages import quote
-from handlers.errors import BadRequest, RequestError, RequestTooLarge, Unprocessable, attempt
+from ..config.messages import quote
+from ..errors import BadRequest, RequestError, RequestTooLarge, Unprocessable, attempt
 
 URL = re.compile(r"(?i)[a-z][a-z0-9+.-]*://")
 DATA_URI = re.compile(r"(?i)data:(?P<type>[^,;]{0,100})(?P<options>(;[^,;]{0,100}){0,5}),")

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps
 
-from handlers.compat.device_errors import is_out_of_memory
-from handlers.errors import BadRequest, DeadlineExceeded, RequestTooLarge, Unprocessable
-from handlers.media.files import MediaType
+from ..compat.device_errors import is_out_of_memory
+from ..errors import BadRequest, DeadlineExceeded, RequestTooLarge, Unprocessable
+from .files import MediaType
 
 # No other readers of Pillow get to see a file: some of them start programs or read vector graphics.
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF")

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from torch import distributed
 
-from handlers.errors import DeadlineExceeded
-from handlers.process.ranks import agree
+from ..errors import DeadlineExceeded
+from .ranks import agree
 
 # How long a thread waits for others before it looks whether to go on waiting, in seconds.
 PATIENCE = 0.25

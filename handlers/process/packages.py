@@ -16,10 +16,10 @@ from typing import Any
 
 from transformers.utils import logging
 
-from handlers.compat.imports import hide_incompatible
-from handlers.compat.openvino import disable_usage_reports
-from handlers.compat.torchserve import drop_receipts
-from handlers.errors import WrongConfig
+from ..compat.imports import hide_incompatible
+from ..compat.openvino import disable_usage_reports
+from ..compat.torchserve import drop_receipts
+from ..errors import WrongConfig
 
 
 def require_package(package: str, reason: str, install: str) -> Any:

@@ -14,12 +14,12 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from handlers.compat.torchserve import count_workers
-from handlers.config.model_config import Torchrun
-from handlers.errors import DeadlineExceeded, Overloaded, copied
-from handlers.process import ranks
-from handlers.process.deadline import NO_DEADLINE, Deadline
-from handlers.process.resources import available_cores
+from ..compat.torchserve import count_workers
+from ..config.model_config import Torchrun
+from ..errors import DeadlineExceeded, Overloaded, copied
+from . import ranks
+from .deadline import NO_DEADLINE, Deadline
+from .resources import available_cores
 
 logger = logging.getLogger(__name__)
 

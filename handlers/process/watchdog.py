@@ -13,8 +13,8 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from handlers.process.deadline import Deadline
-from handlers.process.threads import NoThread, start_thread
+from .deadline import Deadline
+from .threads import NoThread, start_thread
 
 logger = logging.getLogger(__name__)
 

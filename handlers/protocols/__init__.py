@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from handlers.protocols import describe, inference_code
-from handlers.protocols.base import BaseProtocol
-from handlers.registry import PROTOCOLS
-from handlers.types.model_info import ModelInfo
+from ..registry import PROTOCOLS
+from ..types.model_info import ModelInfo
+from . import describe
+from .base import BaseProtocol
+from .inference_code import InferenceCodeProtocol
 
 
 def kinds() -> list[type[BaseProtocol]]:
@@ -19,5 +20,5 @@ def kinds() -> list[type[BaseProtocol]]:
 def create(model: ModelInfo) -> list[BaseProtocol]:
     """Return one instance of each protocol for a model; its own code reads each body by itself."""
     if model.inference_code:
-        return [describe.Protocol(model), inference_code.Protocol(model)]
+        return [describe.Protocol(model), InferenceCodeProtocol(model)]
     return [kind(model) for kind in kinds()]

@@ -12,13 +12,13 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel
 
-from handlers.config.messages import enumerate_names
-from handlers.errors import BadRequest, RequestError, RequestTooLarge, Unprocessable, copied
-from handlers.http.request import HttpRequest
-from handlers.http.response import JSON, HttpResponse, encode_json
-from handlers.http.streams import Stream
-from handlers.types.model_info import Ability, ModelInfo
-from handlers.types.request import Operation, Request
+from ..config.messages import enumerate_names
+from ..errors import BadRequest, RequestError, RequestTooLarge, Unprocessable, copied
+from ..http.request import HttpRequest
+from ..http.response import JSON, HttpResponse, encode_json
+from ..http.streams import Stream
+from ..types.model_info import Ability, ModelInfo
+from ..types.request import Operation, Request
 
 # Lists the keys of a body that no server defines.
 UNKNOWN_KEYS = "X-Unknown-Keys"

@@ -26,10 +26,14 @@ import numpy as np
 from pydantic import ConfigDict, Field, PositiveInt, SkipValidation
 from typing_extensions import TypedDict
 
-from handlers.errors import BadRequest, RequestError, TextTooLong, Unprocessable
-from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse, encode_json
-from handlers.protocols.base import (
+from ..errors import BadRequest, RequestError, TextTooLong, Unprocessable
+from ..http.request import HttpRequest
+from ..http.response import HttpResponse, encode_json
+from ..types.embeddings import in_base64, quantized
+from ..types.model_info import ModelInfo
+from ..types.parameters import WholeNumbers, json_type, parse_body
+from ..types.request import Request, TokenCount
+from .base import (
     NO_BODY,
     BaseProtocol,
     KeyTable,
@@ -41,11 +45,7 @@ from handlers.protocols.base import (
     tokens_read,
     with_names,
 )
-from handlers.protocols.openai.types import InputUsage
-from handlers.types.embeddings import in_base64, quantized
-from handlers.types.model_info import ModelInfo
-from handlers.types.parameters import WholeNumbers, json_type, parse_body
-from handlers.types.request import Request, TokenCount
+from .openai.types import InputUsage
 
 EMBED, RERANK = "embed", "rerank"
 # vLLM's value of `truncate_prompt_tokens` for all tokens that the model takes.

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
-from handlers import __version__
-from handlers.http.request import HttpRequest
-from handlers.protocols.base import NO_BODY, BaseProtocol, ParsedRequest
+from .. import __version__
+from ..http.request import HttpRequest
+from .base import NO_BODY, BaseProtocol, ParsedRequest
 
 LIBRARIES = ("torch", "transformers")
 

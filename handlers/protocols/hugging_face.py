@@ -39,19 +39,21 @@ from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from handlers.errors import BadRequest, RequestError, Unprocessable
-from handlers.generation.chat import Message
-from handlers.http.request import HttpRequest
-from handlers.http.response import JSON, HttpResponse, encode_json
-from handlers.http.streams import (
+from ..errors import BadRequest, RequestError, Unprocessable
+from ..generation.chat import Message
+from ..http.request import HttpRequest
+from ..http.response import JSON, HttpResponse, encode_json
+from ..http.streams import (
     SERVER_SENT_EVENTS,
     HttpStepStream,
     HttpTextStream,
     event,
     streaming_started,
 )
-from handlers.protocols.base import BaseProtocol, ParsedRequest
-from handlers.protocols.items import (
+from ..types.model_info import Columns, ModelInfo
+from ..types.request import GeneratedToken, Request, TextToken
+from .base import BaseProtocol, ParsedRequest
+from .items import (
     check_keys,
     from_base64,
     has_other_input_keys,
@@ -59,9 +61,7 @@ from handlers.protocols.items import (
     read_stream,
     read_target,
 )
-from handlers.protocols.result_formats import format_results, preferred_file, preferred_type
-from handlers.types.model_info import Columns, ModelInfo
-from handlers.types.request import GeneratedToken, Request, TextToken
+from .result_formats import format_results, preferred_file, preferred_type
 
 # The details that a stream has in its events.
 TOKEN_DETAILS = {"prefill", "tokens", "top_tokens"}

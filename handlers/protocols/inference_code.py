@@ -19,21 +19,21 @@ from functools import partial
 from io import StringIO
 from typing import Any
 
-from handlers.config.messages import shorten
-from handlers.errors import BadRequest, NotFound, RequestError, Unprocessable
-from handlers.http.request import HttpRequest
-from handlers.http.response import JSON, HttpResponse
-from handlers.media.images import read_image
-from handlers.protocols.base import BaseProtocol, ParsedRequest
-from handlers.protocols.result_formats import CSV
-from handlers.types.body import RequestBody
-from handlers.types.request import Request
+from ..config.messages import shorten
+from ..errors import BadRequest, NotFound, RequestError, Unprocessable
+from ..http.request import HttpRequest
+from ..http.response import JSON, HttpResponse
+from ..media.images import read_image
+from ..types.body import RequestBody
+from ..types.request import Request
+from .base import BaseProtocol, ParsedRequest
+from .result_formats import CSV
 
 IMAGES = ("image/", "application/x-image")
 INPUTS = "inputs"
 
 
-class Protocol(BaseProtocol):
+class InferenceCodeProtocol(BaseProtocol):
     """One request for each body."""
 
     def recognises(self, http_request: HttpRequest) -> bool:

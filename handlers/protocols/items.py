@@ -20,11 +20,11 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from handlers.config.messages import enumerate_names, quote, suggest
-from handlers.errors import BadRequest
-from handlers.protocols.base import is_chat, is_pair
-from handlers.types.model_info import FILE_TYPES, SINGLE_VALUES, TEXT_COLUMN, Columns
-from handlers.types.parameters import check_size, json_type
+from ..config.messages import enumerate_names, quote, suggest
+from ..errors import BadRequest
+from ..types.model_info import FILE_TYPES, SINGLE_VALUES, TEXT_COLUMN, Columns
+from ..types.parameters import check_size, json_type
+from .base import is_chat, is_pair
 
 INPUT_KEYS = ("inputs", "data", "prompt", "messages", "features")
 # Keys of bodies that have no key for the inputs as a whole.

@@ -17,12 +17,12 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from handlers.errors import BadRequest, RequestError, attempt
-from handlers.http.request import HttpRequest
-from handlers.protocols.base import BaseProtocol, ParsedRequest
-from handlers.protocols.items import check_keys, read_item, read_parameters
-from handlers.types.parameters import json_type
-from handlers.types.request import Request
+from ..errors import BadRequest, RequestError, attempt
+from ..http.request import HttpRequest
+from ..types.parameters import json_type
+from ..types.request import Request
+from .base import BaseProtocol, ParsedRequest
+from .items import check_keys, read_item, read_parameters
 
 # TensorFlow Serving's clients name a signature; a model here has one.
 KEYS = ["parameters", "signature_name"]

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from handlers.errors import BadRequest, RequestError
-from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse
-from handlers.protocols.base import BaseProtocol, ParsedRequest
-from handlers.protocols.items import forms_of, read_item
-from handlers.types.model_info import ModelInfo
-from handlers.types.parameters import json_type
-from handlers.types.request import Request
+from ..errors import BadRequest, RequestError
+from ..http.request import HttpRequest
+from ..http.response import HttpResponse
+from ..types.model_info import ModelInfo
+from ..types.parameters import json_type
+from ..types.request import Request
+from .base import BaseProtocol, ParsedRequest
+from .items import forms_of, read_item
 
 TEXT = "text/plain; charset=utf-8"
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from io import StringIO
 from typing import Any
 
-from handlers.http.request import HttpRequest, preferred
-from handlers.http.response import JSON, HttpResponse, encode_json
-from handlers.http.streams import json_line
+from ..http.request import HttpRequest, preferred
+from ..http.response import JSON, HttpResponse, encode_json
+from ..http.streams import json_line
 
 LINES_TYPES = (
     "application/jsonlines",

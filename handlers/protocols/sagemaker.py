@@ -19,15 +19,15 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any
 
-from handlers.errors import BadRequest, RequestError, RequestTooLarge, Unprocessable, attempt
-from handlers.http.decoding import check_json_size, parse_json
-from handlers.http.request import HttpRequest
-from handlers.http.response import JSON, HttpResponse
-from handlers.protocols.base import NO_BODY, BaseProtocol, ParsedRequest
-from handlers.protocols.items import from_columns, read_item, read_stream
-from handlers.protocols.result_formats import CSV, LINES_TYPES, format_results, preferred_type
-from handlers.types.model_info import Columns
-from handlers.types.request import Request
+from ..errors import BadRequest, RequestError, RequestTooLarge, Unprocessable, attempt
+from ..http.decoding import check_json_size, parse_json
+from ..http.request import HttpRequest
+from ..http.response import JSON, HttpResponse
+from ..types.model_info import Columns
+from ..types.request import Request
+from .base import NO_BODY, BaseProtocol, ParsedRequest
+from .items import from_columns, read_item, read_stream
+from .result_formats import CSV, LINES_TYPES, format_results, preferred_type
 
 # Other names that a header line may have for a text.
 COLUMN_ALIASES = {"inputs": "text", "prompt": "text"}

@@ -26,10 +26,13 @@ import numpy as np
 from pydantic import ConfigDict, Field, PositiveInt, with_config
 from typing_extensions import TypedDict
 
-from handlers.errors import BadRequest, RequestError, Unprocessable
-from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse
-from handlers.protocols.base import (
+from ..errors import BadRequest, RequestError, Unprocessable
+from ..http.request import HttpRequest
+from ..http.response import HttpResponse
+from ..types.model_info import Ability, ModelInfo
+from ..types.parameters import json_type
+from ..types.request import Operation, Request, TokenIds
+from .base import (
     Examples,
     KeyTable,
     ParsedRequest,
@@ -37,16 +40,13 @@ from handlers.protocols.base import (
     first_error,
     texts_or_ids,
 )
-from handlers.protocols.items import check_keys, read_parameters
-from handlers.protocols.text_generation_inference import (
+from .items import check_keys, read_parameters
+from .text_generation_inference import (
     InferenceServer,
     ServedInfo,
     Write,
     read_object,
 )
-from handlers.types.model_info import Ability, ModelInfo
-from handlers.types.parameters import json_type
-from handlers.types.request import Operation, Request, TokenIds
 
 # Inputs of examples.
 IDS = [5, 6, 7]

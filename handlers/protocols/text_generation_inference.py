@@ -14,9 +14,9 @@ from typing import Annotated, Any, ClassVar, Literal, NotRequired
 from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
-from handlers import __version__
-from handlers.batching.padding import text_size
-from handlers.errors import (
+from .. import __version__
+from ..batching.padding import text_size
+from ..errors import (
     BadRequest,
     ErrorBody,
     HubErrorBody,
@@ -24,13 +24,16 @@ from handlers.errors import (
     RequestTooLarge,
     Unprocessable,
 )
-from handlers.generation.parameter_spec import specs_of
-from handlers.generation.parameters import GenerationParameters
-from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse, encode_json
-from handlers.http.streams import SERVER_SENT_EVENTS
-from handlers.protocols import hugging_face
-from handlers.protocols.base import (
+from ..generation.parameter_spec import specs_of
+from ..generation.parameters import GenerationParameters
+from ..http.request import HttpRequest
+from ..http.response import HttpResponse, encode_json
+from ..http.streams import SERVER_SENT_EVENTS
+from ..types.model_info import ModelInfo
+from ..types.parameters import json_type
+from ..types.request import Operation, Request, TextToken, TokenizedText
+from . import hugging_face
+from .base import (
     NO_BODY,
     KeyTable,
     ParsedRequest,
@@ -41,11 +44,8 @@ from handlers.protocols.base import (
     is_chat,
     refused,
 )
-from handlers.protocols.hugging_face import StreamDetails, TokenEvent
-from handlers.protocols.items import check_keys, read_parameters
-from handlers.types.model_info import ModelInfo
-from handlers.types.parameters import json_type
-from handlers.types.request import Operation, Request, TextToken, TokenizedText
+from .hugging_face import StreamDetails, TokenEvent
+from .items import check_keys, read_parameters
 
 TOKENIZE, HEALTH = "tokenize", "health"
 TOKENIZE_KEYS = KeyTable(

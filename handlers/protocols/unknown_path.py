@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from handlers.config.messages import shorten
-from handlers.errors import NotFound
-from handlers.http.request import HttpRequest
-from handlers.protocols.base import NO_BODY, BaseProtocol, ParsedRequest
+from ..config.messages import shorten
+from ..errors import NotFound
+from ..http.request import HttpRequest
+from .base import NO_BODY, BaseProtocol, ParsedRequest
 
 # The model's own path and KServe's: clients send bodies of the protocols after this one there, too.
 KNOWN = re.compile(r"(v1/models/[^:]+:(predict|explain))?")

@@ -18,9 +18,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
-from handlers.errors import BadRequest, WholeErrorBody
-from handlers.http.request import HttpRequest
-from handlers.protocols.base import (
+from ..errors import BadRequest, WholeErrorBody
+from ..http.request import HttpRequest
+from ..types.parameters import parse_body
+from ..types.request import MAX_MESSAGES, Operation, Request, TokenIds, TokenizedText
+from .base import (
     NO_BODY,
     BaseProtocol,
     Key,
@@ -31,8 +33,6 @@ from handlers.protocols.base import (
     ignored,
     refused,
 )
-from handlers.types.parameters import parse_body
-from handlers.types.request import MAX_MESSAGES, Operation, Request, TokenIds, TokenizedText
 
 TOKENIZE: Literal["tokenize"] = "tokenize"
 DETOKENIZE: Literal["detokenize"] = "detokenize"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from handlers.config.custom_file import find
-from handlers.config.handler_section import HandlerSection
-from handlers.registry import TASKS
+from ..config.custom_file import find
+from ..config.handler_section import HandlerSection
+from ..registry import TASKS
 
 if TYPE_CHECKING:
-    from handlers.tasks.base import BaseTask
+    from .base import BaseTask
 
 
 def get(mode: str) -> type[BaseTask[Any, Any]]:
@@ -38,6 +38,6 @@ def _with_custom_code(
     kind: type[BaseTask[Any, Any]], directory: Path, custom: str
 ) -> type[BaseTask[Any, Any]]:
     # This import loads torch, which the other functions here do not.
-    from handlers.tasks.custom_code import CustomCode  # noqa: PLC0415
+    from .custom_code import CustomCode  # noqa: PLC0415
 
     return CustomCode.load(find(directory, custom)).around(kind)

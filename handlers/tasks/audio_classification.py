@@ -14,14 +14,14 @@ from typing import Annotated, Any, ClassVar
 import numpy.typing as npt
 from pydantic import BeforeValidator, PositiveInt
 
-from handlers.batching.padding import ArrayRow
-from handlers.batching.rows import Outputs
-from handlers.tasks.base import Label
-from handlers.tasks.bases.audio import AUDIO_ROWS, AudioTask, audio_wire
-from handlers.tasks.bases.labels import FUNCTIONS, Function, best_labels
-from handlers.tasks.bases.media import MediaInput
-from handlers.types.model_info import ModelOutputs, TaskDescription
-from handlers.types.parameters import ANY, Parameters, PipelineNames, in_lower_case
+from ..batching.padding import ArrayRow
+from ..batching.rows import Outputs
+from ..types.model_info import ModelOutputs, TaskDescription
+from ..types.parameters import ANY, Parameters, PipelineNames, in_lower_case
+from .base import Label
+from .bases.audio import AUDIO_ROWS, AudioTask, audio_wire
+from .bases.labels import FUNCTIONS, Function, best_labels
+from .bases.media import MediaInput
 
 
 class AudioClassificationParameters(Parameters):

@@ -20,25 +20,25 @@ from pydantic import Field
 from transformers import PreTrainedConfig
 from typing_extensions import TypedDict
 
-from handlers.batching.padding import ArrayRow, run_by_shape
-from handlers.batching.rows import Outputs, RowOutcome, require_outputs
-from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.checkpoints.graph_inputs import ArrayInputs, SpeechInputs
-from handlers.compat.transformers import has_model
-from handlers.config.handler_section import HandlerSection
-from handlers.config.model_config import ModelConfig
-from handlers.errors import BadRequest, RequestTooLarge
-from handlers.generation.parameters import Few, NotNegative, Positive, Probability
-from handlers.media.audio import Samples
-from handlers.model import Model
-from handlers.process.deadline import NO_DEADLINE, Deadline, before
-from handlers.tasks.bases.audio import AUDIO_ROWS, AudioTask, audio_wire
-from handlers.tasks.bases.media import MediaInput
-from handlers.tasks.bases.speech import SpeechRow, Stride, recognizer_of
-from handlers.telemetry.metrics import Meter
-from handlers.types.model_info import Exports, ModelOutputs, TaskDescription
-from handlers.types.parameters import ANY, Parameters, PipelineNames
-from handlers.types.request import Request
+from ..batching.padding import ArrayRow, run_by_shape
+from ..batching.rows import Outputs, RowOutcome, require_outputs
+from ..checkpoints.checkpoint import Checkpoint
+from ..checkpoints.graph_inputs import ArrayInputs, SpeechInputs
+from ..compat.transformers import has_model
+from ..config.handler_section import HandlerSection
+from ..config.model_config import ModelConfig
+from ..errors import BadRequest, RequestTooLarge
+from ..generation.parameters import Few, NotNegative, Positive, Probability
+from ..media.audio import Samples
+from ..model import Model
+from ..process.deadline import NO_DEADLINE, Deadline, before
+from ..telemetry.metrics import Meter
+from ..types.model_info import Exports, ModelOutputs, TaskDescription
+from ..types.parameters import ANY, Parameters, PipelineNames
+from ..types.request import Request
+from .bases.audio import AUDIO_ROWS, AudioTask, audio_wire
+from .bases.media import MediaInput
+from .bases.speech import SpeechRow, Stride, recognizer_of
 
 Seconds = Annotated[float, Field(ge=0, le=600)]
 # A text before the audio's; a model reads its last two hundred tokens.

@@ -12,21 +12,21 @@ import torch
 from transformers import PreTrainedConfig
 from typing_extensions import TypedDict
 
-from handlers.batching.padding import Batch, Padding
-from handlers.batching.rows import BaseRow, Outputs, RowOutcome, require_outputs
-from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.checkpoints.graph_inputs import GraphInputs
-from handlers.checkpoints.model_spec import ModelSpec
-from handlers.checkpoints.pooling import PoolingHead
-from handlers.config.handler_section import HandlerSection
-from handlers.config.model_config import ModelConfig
-from handlers.errors import RequestError
-from handlers.model import Model
-from handlers.process.deadline import NO_DEADLINE, Deadline
-from handlers.telemetry.metrics import Meter
-from handlers.types.model_info import Limits, TaskDescription
-from handlers.types.parameters import Parameters
-from handlers.types.request import Request
+from ..batching.padding import Batch, Padding
+from ..batching.rows import BaseRow, Outputs, RowOutcome, require_outputs
+from ..checkpoints.checkpoint import Checkpoint
+from ..checkpoints.graph_inputs import GraphInputs
+from ..checkpoints.model_spec import ModelSpec
+from ..checkpoints.pooling import PoolingHead
+from ..config.handler_section import HandlerSection
+from ..config.model_config import ModelConfig
+from ..errors import RequestError
+from ..model import Model
+from ..process.deadline import NO_DEADLINE, Deadline
+from ..telemetry.metrics import Meter
+from ..types.model_info import Limits, TaskDescription
+from ..types.parameters import Parameters
+from ..types.request import Request
 
 InputT = TypeVar("InputT")
 RowT = TypeVar("RowT", bound=BaseRow)
@@ -45,7 +45,7 @@ class BaseTask(ABC, Generic[InputT, RowT]):
     A task uses tokenizers or image processors, labels and shapes; it depends neither on the storage
     of weights nor on HTTP. It declares everything that is particular to its mode. What modes with
     the same kind of rows have in common, how rows share a forward among it, is in a base class of
-    theirs, such as :class:`handlers.tasks.bases.text.TextTask`.
+    theirs, such as :class:`hf_serve.handlers.tasks.bases.text.TextTask`.
 
     Attributes:
         description: what the task can do; its instance may describe its own checkpoint.

@@ -19,10 +19,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from handlers.compat.device_errors import is_device_failure, is_out_of_memory
-from handlers.compat.imports import run_file
-from handlers.config.custom_file import KEY
-from handlers.errors import (
+from ..compat.device_errors import is_device_failure, is_out_of_memory
+from ..compat.imports import run_file
+from ..config.custom_file import KEY
+from ..errors import (
     BadRequest,
     RequestError,
     Unprocessable,
@@ -31,8 +31,8 @@ from handlers.errors import (
     log_bug,
     summarize,
 )
-from handlers.tasks.base import BaseTask
-from handlers.types.request import Request
+from ..types.request import Request
+from .base import BaseTask
 
 MODULE = "custom_code_of_model"
 NAMES = ("preprocess", "postprocess", "Task")

@@ -28,19 +28,23 @@ from tokenizers import Encoding
 from transformers import PreTrainedConfig
 from typing_extensions import TypedDict
 
-from handlers.batching.padding import Batch, Padding, run_by_shape, run_in_groups
-from handlers.batching.rows import Outputs, RowOutcome
-from handlers.batching.tokenization import Window, check_length, tokenize
-from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.config.handler_section import HandlerSection
-from handlers.config.messages import quote
-from handlers.errors import BadRequest, RequestError, RequestTooLarge, TextTooLong, WrongCheckpoint
-from handlers.media.files import RemoteFile
-from handlers.media.images import IMAGE, SCALE, WordBoxes, read_image, read_words
-from handlers.model import Model
-from handlers.process.deadline import NO_DEADLINE, Deadline, before
-from handlers.tasks.base import BaseTask
-from handlers.tasks.bases.image import (
+from ..batching.padding import Batch, Padding, run_by_shape, run_in_groups
+from ..batching.rows import Outputs, RowOutcome
+from ..batching.tokenization import Window, check_length, tokenize
+from ..checkpoints.checkpoint import Checkpoint
+from ..config.handler_section import HandlerSection
+from ..config.messages import quote
+from ..errors import BadRequest, RequestError, RequestTooLarge, TextTooLong, WrongCheckpoint
+from ..media.files import RemoteFile
+from ..media.images import IMAGE, SCALE, WordBoxes, read_image, read_words
+from ..model import Model
+from ..process.deadline import NO_DEADLINE, Deadline, before
+from ..telemetry.metrics import Meter
+from ..types.model_info import Exports, ModelOutputs, Rows, TaskDescription, Wire
+from ..types.parameters import ANY, PipelineNames, check_text, json_type, parse_json
+from ..types.request import Request
+from .base import BaseTask
+from .bases.image import (
     EXAMPLE,
     IMAGE_ROWS,
     PIXELS,
@@ -51,18 +55,14 @@ from handlers.tasks.bases.image import (
     answer_text,
     generate_answers,
 )
-from handlers.tasks.bases.media import FILE_CHARACTERS, MediaInput, MediaReader
-from handlers.tasks.bases.text import TextTask
-from handlers.tasks.question_answering import (
+from .bases.media import FILE_CHARACTERS, MediaInput, MediaReader
+from .bases.text import TextTask
+from .question_answering import (
     AnswerReader,
     SpanParameters,
     context_windows,
     truncate_question,
 )
-from handlers.telemetry.metrics import Meter
-from handlers.types.model_info import Exports, ModelOutputs, Rows, TaskDescription, Wire
-from handlers.types.parameters import ANY, PipelineNames, check_text, json_type, parse_json
-from handlers.types.request import Request
 
 FORM = '{"image": …, "question": …, "word_boxes": [["word", [left, top, right, bottom]], …]}'
 WORD_BOXES = '[["word", [left, top, right, bottom]], …]'

@@ -11,15 +11,15 @@ from typing import Any, ClassVar
 
 from transformers import PreTrainedConfig
 
-from handlers.batching.rows import Outputs
-from handlers.batching.tokenization import Window
-from handlers.checkpoints.architecture import base_class_for
-from handlers.errors import RequestError
-from handlers.tasks.bases.text import TextTask, TruncationParameters
-from handlers.types.embeddings import as_list
-from handlers.types.model_info import ModelOutputs, TaskDescription, Wire
-from handlers.types.parameters import ANY, PipelineNames, check_text
-from handlers.types.request import Request
+from ..batching.rows import Outputs
+from ..batching.tokenization import Window
+from ..checkpoints.architecture import base_class_for
+from ..errors import RequestError
+from ..types.embeddings import as_list
+from ..types.model_info import ModelOutputs, TaskDescription, Wire
+from ..types.parameters import ANY, PipelineNames, check_text
+from ..types.request import Request
+from .bases.text import TextTask, TruncationParameters
 
 OUTPUT = "last_hidden_state"
 

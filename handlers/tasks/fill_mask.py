@@ -18,11 +18,11 @@ import numpy.typing as npt
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from handlers.batching.rows import Outputs, Row
-from handlers.batching.tokenization import Window, tokenize
-from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.config.handler_section import HandlerSection
-from handlers.errors import (
+from ..batching.rows import Outputs, Row
+from ..batching.tokenization import Window, tokenize
+from ..checkpoints.checkpoint import Checkpoint
+from ..config.handler_section import HandlerSection
+from ..errors import (
     BadRequest,
     RequestError,
     RequestTooLarge,
@@ -30,11 +30,11 @@ from handlers.errors import (
     WrongCheckpoint,
     attempt,
 )
-from handlers.tasks.bases.labels import softmax
-from handlers.tasks.bases.text import TextTask
-from handlers.types.model_info import ModelOutputs, TaskDescription, Wire
-from handlers.types.parameters import ANY, Parameters, PipelineNames, check_text
-from handlers.types.request import Request
+from ..types.model_info import ModelOutputs, TaskDescription, Wire
+from ..types.parameters import ANY, Parameters, PipelineNames, check_text
+from ..types.request import Request
+from .bases.labels import softmax
+from .bases.text import TextTask
 
 MASK = "[MASK]"  # What clients may write, whatever the tokenizer's own mask token is.
 # The scores of a mask are as many numbers as the vocabulary has tokens.

@@ -14,13 +14,13 @@ from typing import Annotated, Any, ClassVar
 import numpy.typing as npt
 from pydantic import BeforeValidator, PositiveInt
 
-from handlers.batching.rows import Outputs
-from handlers.tasks.base import Label
-from handlers.tasks.bases.image import IMAGE_ROWS, ImageRow, ImageTask, image_wire
-from handlers.tasks.bases.labels import FUNCTIONS, Function, best_labels
-from handlers.tasks.bases.media import MediaInput
-from handlers.types.model_info import Exports, ModelOutputs, TaskDescription
-from handlers.types.parameters import ANY, Parameters, PipelineNames, in_lower_case
+from ..batching.rows import Outputs
+from ..types.model_info import Exports, ModelOutputs, TaskDescription
+from ..types.parameters import ANY, Parameters, PipelineNames, in_lower_case
+from .base import Label
+from .bases.image import IMAGE_ROWS, ImageRow, ImageTask, image_wire
+from .bases.labels import FUNCTIONS, Function, best_labels
+from .bases.media import MediaInput
 
 
 class ImageClassificationParameters(Parameters):

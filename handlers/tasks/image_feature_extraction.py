@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from handlers.batching.rows import Outputs
-from handlers.errors import Unprocessable
-from handlers.tasks.bases.image import IMAGE_ROWS, ImageRow, ImageTask, image_wire
-from handlers.tasks.bases.media import MediaInput
-from handlers.types.embeddings import as_list
-from handlers.types.model_info import Exports, ModelOutputs, TaskDescription
-from handlers.types.parameters import ANY, Parameters, PipelineNames
+from ..batching.rows import Outputs
+from ..errors import Unprocessable
+from ..types.embeddings import as_list
+from ..types.model_info import Exports, ModelOutputs, TaskDescription
+from ..types.parameters import ANY, Parameters, PipelineNames
+from .bases.image import IMAGE_ROWS, ImageRow, ImageTask, image_wire
+from .bases.media import MediaInput
 
 
 class ImageFeatureParameters(Parameters):

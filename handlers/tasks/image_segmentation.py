@@ -21,14 +21,17 @@ from torch.nn import functional
 from transformers import PreTrainedConfig
 from typing_extensions import TypedDict
 
-from handlers.batching.rows import Outputs
-from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.compat.transformers import has_model
-from handlers.config.handler_section import HandlerSection
-from handlers.config.messages import enumerate_names
-from handlers.errors import RequestTooLarge, Unprocessable, WrongCheckpoint
-from handlers.media.images import png_in_base64
-from handlers.tasks.bases.image import (
+from ..batching.rows import Outputs
+from ..checkpoints.checkpoint import Checkpoint
+from ..compat.transformers import has_model
+from ..config.handler_section import HandlerSection
+from ..config.messages import enumerate_names
+from ..errors import RequestTooLarge, Unprocessable, WrongCheckpoint
+from ..media.images import png_in_base64
+from ..types.model_info import ModelOutputs, TaskDescription
+from ..types.parameters import ANY, Parameters, PipelineNames
+from ..types.request import Request
+from .bases.image import (
     GREY_IMAGE,
     IMAGE_ROWS,
     PIXELS,
@@ -37,11 +40,8 @@ from handlers.tasks.bases.image import (
     as_batch,
     image_wire,
 )
-from handlers.tasks.bases.labels import sigmoid, softmax
-from handlers.tasks.bases.media import MediaInput
-from handlers.types.model_info import ModelOutputs, TaskDescription
-from handlers.types.parameters import ANY, Parameters, PipelineNames
-from handlers.types.request import Request
+from .bases.labels import sigmoid, softmax
+from .bases.media import MediaInput
 
 Subtask = Literal["panoptic", "instance", "semantic"]
 Probability = Annotated[float, Field(ge=0, le=1)]

@@ -26,13 +26,13 @@ from tokenizers import Encoding
 from transformers import ProcessorMixin
 from typing_extensions import TypedDict
 
-from handlers.batching.padding import pad, without_padding
-from handlers.batching.rows import Outputs
-from handlers.batching.tokenization import Window
-from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.config.handler_section import HandlerSection
-from handlers.config.messages import quote
-from handlers.errors import (
+from ..batching.padding import pad, without_padding
+from ..batching.rows import Outputs
+from ..batching.tokenization import Window
+from ..checkpoints.checkpoint import Checkpoint
+from ..config.handler_section import HandlerSection
+from ..config.messages import quote
+from ..errors import (
     BadRequest,
     RequestError,
     RequestTooLarge,
@@ -41,16 +41,13 @@ from handlers.errors import (
     WrongCheckpoint,
     summarize,
 )
-from handlers.generation.chat import Message, chat_template, check_messages, prompt_of
-from handlers.generation.generator import Prompt, join_media
-from handlers.generation.parameters import GenerationParameters
-from handlers.media.files import MediaFiles, RemoteFile
-from handlers.media.images import IMAGE, read_image
-from handlers.model import Model
-from handlers.tasks import text_generation
-from handlers.tasks.bases.media import FILE_CHARACTERS, MediaReader
-from handlers.tasks.text_generation import Generated, PromptInput
-from handlers.types.model_info import (
+from ..generation.chat import Message, chat_template, check_messages, prompt_of
+from ..generation.generator import Prompt, join_media
+from ..generation.parameters import GenerationParameters
+from ..media.files import MediaFiles, RemoteFile
+from ..media.images import IMAGE, read_image
+from ..model import Model
+from ..types.model_info import (
     TEXT_COLUMN,
     Exports,
     Generation,
@@ -59,8 +56,11 @@ from handlers.types.model_info import (
     TaskDescription,
     Wire,
 )
-from handlers.types.parameters import check_text
-from handlers.types.request import Request, TokenIds
+from ..types.parameters import check_text
+from ..types.request import Request, TokenIds
+from . import text_generation
+from .bases.media import FILE_CHARACTERS, MediaReader
+from .text_generation import Generated, PromptInput
 
 NEW_TOKENS = 256
 FORM = '{"image": …, "text": …}'

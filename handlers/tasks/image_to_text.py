@@ -17,29 +17,29 @@ from tokenizers import Encoding
 from transformers import GenerationConfig, PreTrainedConfig
 from typing_extensions import TypedDict
 
-from handlers.batching.padding import Padding, run_in_groups, shape_of
-from handlers.batching.rows import Outputs, RowOutcome
-from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.config.handler_section import HandlerSection
-from handlers.config.model_config import ModelConfig
-from handlers.errors import RequestError, TextTooLong, WrongCheckpoint
-from handlers.generation.checkpoint_defaults import with_checked_defaults
-from handlers.generation.generator import IMAGE_TO_TEXT, Generator, Prompt
-from handlers.generation.parameters import (
+from ..batching.padding import Padding, run_in_groups, shape_of
+from ..batching.rows import Outputs, RowOutcome
+from ..checkpoints.checkpoint import Checkpoint
+from ..config.handler_section import HandlerSection
+from ..config.model_config import ModelConfig
+from ..errors import RequestError, TextTooLong, WrongCheckpoint
+from ..generation.checkpoint_defaults import with_checked_defaults
+from ..generation.generator import IMAGE_TO_TEXT, Generator, Prompt
+from ..generation.parameters import (
     NAMES,
     Positive,
     SamplingParameters,
 )
-from handlers.generation.stopping import GenerationState
-from handlers.model import Model
-from handlers.process.deadline import NO_DEADLINE, Deadline
-from handlers.tasks.bases.image import IMAGE_ROWS, ImageRow, ImageTask, image_wire
-from handlers.tasks.bases.media import MediaInput
-from handlers.tasks.text_generation import Details, details
-from handlers.telemetry.metrics import Meter
-from handlers.types.model_info import Exports, ModelOutputs, TaskDescription
-from handlers.types.parameters import ANY, PipelineNames
-from handlers.types.request import Request
+from ..generation.stopping import GenerationState
+from ..model import Model
+from ..process.deadline import NO_DEADLINE, Deadline
+from ..telemetry.metrics import Meter
+from ..types.model_info import Exports, ModelOutputs, TaskDescription
+from ..types.parameters import ANY, PipelineNames
+from ..types.request import Request
+from .bases.image import IMAGE_ROWS, ImageRow, ImageTask, image_wire
+from .bases.media import MediaInput
+from .text_generation import Details, details
 
 # The model types that write about an image without a prompt or a chat.
 MODEL_TYPES = ("blip", "git", "vision-encoder-decoder")

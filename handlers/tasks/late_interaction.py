@@ -19,17 +19,21 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from handlers.batching.rows import Outputs, Row
-from handlers.batching.tokenization import check_length, features, read_in_lower_case, tokenize
-from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.checkpoints.colbert import OUTPUT, Colbert
-from handlers.checkpoints.pooling import PoolingHead
-from handlers.checkpoints.sentence_transformers import SETTINGS
-from handlers.config.handler_section import HandlerSection
-from handlers.config.messages import quote
-from handlers.errors import BadRequest, RequestError, WrongCheckpoint, attempt
-from handlers.tasks.bases.text import TextTask
-from handlers.tasks.sentence_ranking import (
+from ..batching.rows import Outputs, Row
+from ..batching.tokenization import check_length, features, read_in_lower_case, tokenize
+from ..checkpoints.checkpoint import Checkpoint
+from ..checkpoints.colbert import OUTPUT, Colbert
+from ..checkpoints.pooling import PoolingHead
+from ..checkpoints.sentence_transformers import SETTINGS
+from ..config.handler_section import HandlerSection
+from ..config.messages import quote
+from ..errors import BadRequest, RequestError, WrongCheckpoint, attempt
+from ..types.embeddings import as_list
+from ..types.model_info import TEXT_COLUMN, ModelOutputs, Rows, TaskDescription, Wire
+from ..types.parameters import check_object, check_text, json_type
+from ..types.request import Request
+from .bases.text import TextTask
+from .sentence_ranking import (
     LISTS,
     QueryTexts,
     RankedText,
@@ -37,10 +41,6 @@ from handlers.tasks.sentence_ranking import (
     ranked,
     read_texts,
 )
-from handlers.types.embeddings import as_list
-from handlers.types.model_info import TEXT_COLUMN, ModelOutputs, Rows, TaskDescription, Wire
-from handlers.types.parameters import check_object, check_text, json_type
-from handlers.types.request import Request
 
 Kind = Literal["query", "document"]
 FORMS = 'a text, or {"query": …, "texts": […]}'

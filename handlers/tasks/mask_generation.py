@@ -23,23 +23,26 @@ from PIL import Image
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from handlers.batching.padding import memory_errors, run_by_shape
-from handlers.batching.rows import Outputs, RowOutcome
-from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.config.handler_section import HandlerSection
-from handlers.config.model_config import ModelConfig
-from handlers.errors import (
+from ..batching.padding import memory_errors, run_by_shape
+from ..batching.rows import Outputs, RowOutcome
+from ..checkpoints.checkpoint import Checkpoint
+from ..config.handler_section import HandlerSection
+from ..config.model_config import ModelConfig
+from ..errors import (
     DeadlineExceeded,
     RequestError,
     RequestTooLarge,
     WrongCheckpoint,
     attempt,
 )
-from handlers.media.images import png_in_base64
-from handlers.model import Model
-from handlers.process.deadline import NO_DEADLINE, Deadline, before
-from handlers.process.ranks import agree
-from handlers.tasks.bases.image import (
+from ..media.images import png_in_base64
+from ..model import Model
+from ..process.deadline import NO_DEADLINE, Deadline, before
+from ..process.ranks import agree
+from ..telemetry.metrics import Meter
+from ..types.model_info import IMAGE_COLUMN, Exports, ModelOutputs, TaskDescription, Wire
+from ..types.parameters import ANY, Parameters, PipelineNames
+from .bases.image import (
     EXAMPLE,
     IMAGE_ROWS,
     PIXELS,
@@ -47,10 +50,7 @@ from handlers.tasks.bases.image import (
     ImageTask,
     require_post_processing,
 )
-from handlers.tasks.bases.media import MediaInput
-from handlers.telemetry.metrics import Meter
-from handlers.types.model_info import IMAGE_COLUMN, Exports, ModelOutputs, TaskDescription, Wire
-from handlers.types.parameters import ANY, Parameters, PipelineNames
+from .bases.media import MediaInput
 
 Array = npt.NDArray[Any]
 Box = tuple[int, int, int, int]

@@ -17,10 +17,12 @@ import torch
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from handlers.batching.rows import Outputs
-from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.config.handler_section import HandlerSection
-from handlers.tasks.bases.image import (
+from ..batching.rows import Outputs
+from ..checkpoints.checkpoint import Checkpoint
+from ..config.handler_section import HandlerSection
+from ..types.model_info import ModelOutputs, TaskDescription
+from ..types.parameters import ANY, Parameters, PipelineNames
+from .bases.image import (
     IMAGE_ROWS,
     ImageRow,
     ImageTask,
@@ -28,9 +30,7 @@ from handlers.tasks.bases.image import (
     image_wire,
     require_post_processing,
 )
-from handlers.tasks.bases.media import MediaInput
-from handlers.types.model_info import ModelOutputs, TaskDescription
-from handlers.types.parameters import ANY, Parameters, PipelineNames
+from .bases.media import MediaInput
 
 
 class Box(TypedDict):

@@ -21,14 +21,14 @@ from pydantic import AliasChoices, Field, NonNegativeInt, PositiveInt
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 from typing_extensions import TypedDict
 
-from handlers.batching.rows import Outputs
-from handlers.batching.tokenization import Window, split_windows, tokenize, window
-from handlers.errors import BadRequest, RequestError, TextTooLong, attempt
-from handlers.tasks.bases.labels import softmax
-from handlers.tasks.bases.text import TextTask
-from handlers.types.model_info import LegacyResponse, ModelOutputs, TaskDescription, Wire
-from handlers.types.parameters import ANY, Parameters, PipelineNames, check_text, json_type
-from handlers.types.request import Request
+from ..batching.rows import Outputs
+from ..batching.tokenization import Window, split_windows, tokenize, window
+from ..errors import BadRequest, RequestError, TextTooLong, attempt
+from ..types.model_info import LegacyResponse, ModelOutputs, TaskDescription, Wire
+from ..types.parameters import ANY, Parameters, PipelineNames, check_text, json_type
+from ..types.request import Request
+from .bases.labels import softmax
+from .bases.text import TextTask
 
 DEFAULT_WINDOW = 384
 MAX_ANSWERS = 1000

@@ -14,14 +14,14 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import PositiveInt
 
-from handlers.batching.rows import Outputs, Row
-from handlers.checkpoints.sentence_transformers import OUTPUT
-from handlers.errors import BadRequest, RequestError
-from handlers.tasks.bases.embedding import EmbeddedText, EmbeddingTask, PromptParameters
-from handlers.types.embeddings import Precision, as_list, in_base64, quantized
-from handlers.types.model_info import Exports, ModelOutputs, TaskDescription, Wire
-from handlers.types.parameters import ANY, Parameters, PipelineNames
-from handlers.types.request import Request, TokenIds
+from ..batching.rows import Outputs, Row
+from ..checkpoints.sentence_transformers import OUTPUT
+from ..errors import BadRequest, RequestError
+from ..types.embeddings import Precision, as_list, in_base64, quantized
+from ..types.model_info import Exports, ModelOutputs, TaskDescription, Wire
+from ..types.parameters import ANY, Parameters, PipelineNames
+from ..types.request import Request, TokenIds
+from .bases.embedding import EmbeddedText, EmbeddingTask, PromptParameters
 
 
 class EmbeddingParameters(PromptParameters):

@@ -21,18 +21,15 @@ from pydantic import AliasChoices, Field, PositiveInt
 from transformers import PreTrainedConfig
 from typing_extensions import TypedDict
 
-from handlers.batching.rows import Outputs
-from handlers.batching.tokenization import Window
-from handlers.checkpoints.architecture import is_decoder
-from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.config.handler_section import HandlerSection
-from handlers.config.messages import enumerate_names, quote
-from handlers.errors import Unprocessable, WrongCheckpoint
-from handlers.tasks.base import BaseTask, Label
-from handlers.tasks.bases.labels import sigmoid, softmax
-from handlers.tasks.bases.text_pairs import PairTask
-from handlers.types.model_info import ModelOutputs, TaskDescription, Wire
-from handlers.types.parameters import (
+from ..batching.rows import Outputs
+from ..batching.tokenization import Window
+from ..checkpoints.architecture import is_decoder
+from ..checkpoints.checkpoint import Checkpoint
+from ..config.handler_section import HandlerSection
+from ..config.messages import enumerate_names, quote
+from ..errors import Unprocessable, WrongCheckpoint
+from ..types.model_info import ModelOutputs, TaskDescription, Wire
+from ..types.parameters import (
     ANY,
     Parameters,
     PipelineNames,
@@ -40,7 +37,10 @@ from handlers.types.parameters import (
     check_object,
     check_text,
 )
-from handlers.types.request import Request
+from ..types.request import Request
+from .base import BaseTask, Label
+from .bases.labels import sigmoid, softmax
+from .bases.text_pairs import PairTask
 
 FORMS = '{"query": …, "texts": […]} or {"text": …, "text_pair": …}'
 LISTS = ("texts", "documents")

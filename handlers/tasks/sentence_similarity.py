@@ -15,15 +15,15 @@ from typing import Any, ClassVar
 import torch
 from typing_extensions import TypedDict
 
-from handlers.batching.rows import Outputs, Row
-from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.checkpoints.sentence_transformers import OUTPUT, SIMILARITIES
-from handlers.config.handler_section import HandlerSection
-from handlers.errors import RequestError
-from handlers.tasks.bases.embedding import EmbeddedText, EmbeddingTask, PromptParameters
-from handlers.types.model_info import Exports, ModelOutputs, TaskDescription, Wire
-from handlers.types.parameters import ANY, Parameters, PipelineNames, check_list, check_object
-from handlers.types.request import Request
+from ..batching.rows import Outputs, Row
+from ..checkpoints.checkpoint import Checkpoint
+from ..checkpoints.sentence_transformers import OUTPUT, SIMILARITIES
+from ..config.handler_section import HandlerSection
+from ..errors import RequestError
+from ..types.model_info import Exports, ModelOutputs, TaskDescription, Wire
+from ..types.parameters import ANY, Parameters, PipelineNames, check_list, check_object
+from ..types.request import Request
+from .bases.embedding import EmbeddedText, EmbeddingTask, PromptParameters
 
 SOURCE, OTHERS = KEYS = ("source_sentence", "sentences")
 FORM = f'{{"{SOURCE}": …, "{OTHERS}": […]}}'

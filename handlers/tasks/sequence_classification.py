@@ -16,14 +16,11 @@ import numpy.typing as npt
 from pydantic import BeforeValidator, PositiveInt
 from typing_extensions import TypedDict
 
-from handlers.batching.rows import Outputs
-from handlers.batching.tokenization import Text, Window
-from handlers.config.messages import quote
-from handlers.errors import BadRequest, RequestError
-from handlers.tasks.base import Label
-from handlers.tasks.bases.labels import FUNCTIONS, Function, best_labels
-from handlers.tasks.bases.text import TextTask
-from handlers.types.model_info import (
+from ..batching.rows import Outputs
+from ..batching.tokenization import Text, Window
+from ..config.messages import quote
+from ..errors import BadRequest, RequestError
+from ..types.model_info import (
     TEXT_COLUMN,
     HubResult,
     LegacyResponse,
@@ -31,7 +28,7 @@ from handlers.types.model_info import (
     TaskDescription,
     Wire,
 )
-from handlers.types.parameters import (
+from ..types.parameters import (
     ANY,
     TRUNCATED,
     Parameters,
@@ -40,7 +37,10 @@ from handlers.types.parameters import (
     in_lower_case,
     json_type,
 )
-from handlers.types.request import Request
+from ..types.request import Request
+from .base import Label
+from .bases.labels import FUNCTIONS, Function, best_labels
+from .bases.text import TextTask
 
 
 class ClassificationParameters(Parameters):

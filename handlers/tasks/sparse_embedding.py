@@ -15,17 +15,17 @@ import numpy as np
 from pydantic import AliasChoices, Field, PositiveInt
 from typing_extensions import TypedDict
 
-from handlers.batching.rows import Outputs
-from handlers.batching.tokenization import Window
-from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.checkpoints.pooling import PoolingHead
-from handlers.checkpoints.sentence_transformers import SpladeConfig, SpladePooling
-from handlers.config.handler_section import HandlerSection
-from handlers.errors import RequestError
-from handlers.tasks.bases.text import TextTask, TruncationParameters
-from handlers.types.model_info import ModelOutputs, TaskDescription, Wire
-from handlers.types.parameters import ANY, PipelineNames, check_text
-from handlers.types.request import Request
+from ..batching.rows import Outputs
+from ..batching.tokenization import Window
+from ..checkpoints.checkpoint import Checkpoint
+from ..checkpoints.pooling import PoolingHead
+from ..checkpoints.sentence_transformers import SpladeConfig, SpladePooling
+from ..config.handler_section import HandlerSection
+from ..errors import RequestError
+from ..types.model_info import ModelOutputs, TaskDescription, Wire
+from ..types.parameters import ANY, PipelineNames, check_text
+from ..types.request import Request
+from .bases.text import TextTask, TruncationParameters
 
 OUTPUT = SpladePooling.writes
 

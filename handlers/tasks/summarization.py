@@ -10,9 +10,9 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict
 
-from handlers.tasks.text2text_generation import TextToTextTask
-from handlers.tasks.text_generation import Details
-from handlers.types.model_info import Generation, ModelOutputs, Rows, TaskDescription, Wire
+from ..types.model_info import Generation, ModelOutputs, Rows, TaskDescription, Wire
+from .text2text_generation import TextToTextTask
+from .text_generation import Details
 
 
 class Summary(TypedDict):

@@ -22,12 +22,12 @@ import numpy.typing as npt
 from transformers import TapasTokenizer
 from typing_extensions import TypedDict
 
-from handlers.batching.padding import Padding
-from handlers.batching.rows import Outputs, Row, RowOutcome
-from handlers.batching.tokenization import features
-from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.config.handler_section import HandlerSection
-from handlers.errors import (
+from ..batching.padding import Padding
+from ..batching.rows import Outputs, Row, RowOutcome
+from ..batching.tokenization import features
+from ..checkpoints.checkpoint import Checkpoint
+from ..config.handler_section import HandlerSection
+from ..errors import (
     BadRequest,
     RequestError,
     RequestTooLarge,
@@ -35,13 +35,12 @@ from handlers.errors import (
     attempt,
     summarize,
 )
-from handlers.model import Model
-from handlers.process.deadline import NO_DEADLINE, Deadline
-from handlers.process.packages import require_package
-from handlers.tasks.bases.text import RowT, TextTask
-from handlers.telemetry.metrics import Meter
-from handlers.types.model_info import Exports, ModelOutputs, Rows, TaskDescription, Wire
-from handlers.types.parameters import (
+from ..model import Model
+from ..process.deadline import NO_DEADLINE, Deadline
+from ..process.packages import require_package
+from ..telemetry.metrics import Meter
+from ..types.model_info import Exports, ModelOutputs, Rows, TaskDescription, Wire
+from ..types.parameters import (
     ANY,
     Parameters,
     PipelineNames,
@@ -51,7 +50,8 @@ from handlers.types.parameters import (
     json_type,
     parse_json,
 )
-from handlers.types.request import Request
+from ..types.request import Request
+from .bases.text import RowT, TextTask
 
 FORM = '{"table": {column: [cells]}, "query": …}'
 QUESTIONS = ("query", "question")

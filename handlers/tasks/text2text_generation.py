@@ -13,24 +13,24 @@ from typing import Any, ClassVar, Literal, NotRequired
 from pydantic import ValidationError
 from typing_extensions import TypedDict
 
-from handlers.batching.padding import Padding
-from handlers.batching.rows import Outputs
-from handlers.batching.tokenization import Window
-from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.config.handler_section import HandlerSection
-from handlers.config.messages import describe_validation_error
-from handlers.errors import RequestError, TextTooLong, WrongCheckpoint, attempt
-from handlers.generation.generator import ENCODER_DECODER, Prompt
-from handlers.generation.parameters import (
+from ..batching.padding import Padding
+from ..batching.rows import Outputs
+from ..batching.tokenization import Window
+from ..checkpoints.checkpoint import Checkpoint
+from ..config.handler_section import HandlerSection
+from ..config.messages import describe_validation_error
+from ..errors import RequestError, TextTooLong, WrongCheckpoint, attempt
+from ..generation.generator import ENCODER_DECODER, Prompt
+from ..generation.parameters import (
     NotNegative,
     Positive,
     SamplingParameters,
 )
-from handlers.generation.stopping import GenerationState
-from handlers.tasks.text_generation import Details, GenerationTask, details
-from handlers.types.model_info import Generation, ModelOutputs, Rows, TaskDescription, Wire
-from handlers.types.parameters import ANY, PipelineNames, check_text
-from handlers.types.request import Request, TextStream
+from ..generation.stopping import GenerationState
+from ..types.model_info import Generation, ModelOutputs, Rows, TaskDescription, Wire
+from ..types.parameters import ANY, PipelineNames, check_text
+from ..types.request import Request, TextStream
+from .text_generation import Details, GenerationTask, details
 
 Truncation = bool | Literal["longest_first", "only_first", "do_not_truncate"]
 # The defaults of the pipelines, where neither request nor checkpoint says otherwise.

@@ -25,34 +25,33 @@ from tokenizers import Encoding
 from transformers import GenerationConfig
 from typing_extensions import TypedDict
 
-from handlers.batching.padding import Padding, pad, run_padded
-from handlers.batching.rows import Outputs, RowOutcome, require_outputs
-from handlers.batching.tokenization import Text, Window, check_length, has_offsets
-from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.config.handler_section import HandlerSection
-from handlers.errors import BadRequest, RequestError, TextTooLong, Unprocessable, attempt
-from handlers.generation.backends.base import ContinuousModel
-from handlers.generation.batch_scheduler import BatchScheduler
-from handlers.generation.chat import Message, MessageCall, chat_template, check_messages, prompt_of
-from handlers.generation.checkpoint_defaults import with_checked_defaults
-from handlers.generation.detokenization import AS_GENERATED
-from handlers.generation.generator import (
+from ..batching.padding import Padding, pad, run_padded
+from ..batching.rows import Outputs, RowOutcome, require_outputs
+from ..batching.tokenization import Text, Window, check_length, has_offsets
+from ..checkpoints.checkpoint import Checkpoint
+from ..config.handler_section import HandlerSection
+from ..errors import BadRequest, RequestError, TextTooLong, Unprocessable, attempt
+from ..generation.backends.base import ContinuousModel
+from ..generation.batch_scheduler import BatchScheduler
+from ..generation.chat import Message, MessageCall, chat_template, check_messages, prompt_of
+from ..generation.checkpoint_defaults import with_checked_defaults
+from ..generation.detokenization import AS_GENERATED
+from ..generation.generator import (
     DECODER_ONLY,
     Generator,
     Prompt,
     PromptLayout,
     end_tokens,
 )
-from handlers.generation.grammar import GrammarCompiler
-from handlers.generation.parameters import GenerationParameters, SamplingParameters
-from handlers.generation.stopping import GenerationState
-from handlers.generation.text_grammar import TextGrammar
-from handlers.generation.tool_calls import ToolSyntax, ToolUse, syntax_of
-from handlers.model import Model
-from handlers.process.deadline import NO_DEADLINE, Deadline
-from handlers.tasks.bases.text import TextTask
-from handlers.telemetry.metrics import Meter
-from handlers.types.model_info import (
+from ..generation.grammar import GrammarCompiler
+from ..generation.parameters import GenerationParameters, SamplingParameters
+from ..generation.stopping import GenerationState
+from ..generation.text_grammar import TextGrammar
+from ..generation.tool_calls import ToolSyntax, ToolUse, syntax_of
+from ..model import Model
+from ..process.deadline import NO_DEADLINE, Deadline
+from ..telemetry.metrics import Meter
+from ..types.model_info import (
     Exports,
     Generation,
     LegacyResponse,
@@ -61,8 +60,9 @@ from handlers.types.model_info import (
     TaskDescription,
     Wire,
 )
-from handlers.types.parameters import check_text
-from handlers.types.request import Request, TextStream, TextToken, TokenIds
+from ..types.parameters import check_text
+from ..types.request import Request, TextStream, TextToken, TokenIds
+from .bases.text import TextTask
 
 NEW_TOKENS = 50
 InputT = TypeVar("InputT")

@@ -23,13 +23,13 @@ from PIL import Image
 from pydantic import Field, PositiveInt
 from typing_extensions import TypedDict
 
-from handlers.batching.padding import Batch
-from handlers.batching.rows import BaseRow, Outputs, RowOutcome
-from handlers.checkpoints.diffusion import DiffusionCheckpoint
-from handlers.checkpoints.graph_inputs import GraphInputs
-from handlers.config.handler_section import HandlerSection
-from handlers.config.model_config import ModelConfig
-from handlers.errors import (
+from ..batching.padding import Batch
+from ..batching.rows import BaseRow, Outputs, RowOutcome
+from ..checkpoints.diffusion import DiffusionCheckpoint
+from ..checkpoints.graph_inputs import GraphInputs
+from ..config.handler_section import HandlerSection
+from ..config.model_config import ModelConfig
+from ..errors import (
     BadRequest,
     DeadlineExceeded,
     RequestTooLarge,
@@ -37,13 +37,12 @@ from handlers.errors import (
     WrongConfig,
     attempt,
 )
-from handlers.media.images import IMAGE_TYPES, convert_png, png_in_base64
-from handlers.model import ForwardOnlyModel, Model
-from handlers.process.deadline import NO_DEADLINE, Deadline
-from handlers.process.ranks import agree
-from handlers.tasks.base import BaseTask
-from handlers.telemetry.metrics import Meter
-from handlers.types.model_info import (
+from ..media.images import IMAGE_TYPES, convert_png, png_in_base64
+from ..model import ForwardOnlyModel, Model
+from ..process.deadline import NO_DEADLINE, Deadline
+from ..process.ranks import agree
+from ..telemetry.metrics import Meter
+from ..types.model_info import (
     Exports,
     Generation,
     Limits,
@@ -53,8 +52,9 @@ from handlers.types.model_info import (
     TaskDescription,
     Wire,
 )
-from handlers.types.parameters import ANY, Parameters, PipelineNames, check_text
-from handlers.types.request import Request, StepStream
+from ..types.parameters import ANY, Parameters, PipelineNames, check_text
+from ..types.request import Request, StepStream
+from .base import BaseTask
 
 # Of most pipelines: the encoder of images halves a side three times.
 SIDE_MULTIPLE = 8

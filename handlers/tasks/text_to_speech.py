@@ -22,14 +22,14 @@ import numpy.typing as npt
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from handlers.batching.padding import Batch
-from handlers.batching.rows import BaseRow, Outputs, RowOutcome
-from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.checkpoints.graph_inputs import GraphInputs
-from handlers.config.handler_section import HandlerSection
-from handlers.config.messages import enumerate_names, quote
-from handlers.config.model_config import ModelConfig
-from handlers.errors import (
+from ..batching.padding import Batch
+from ..batching.rows import BaseRow, Outputs, RowOutcome
+from ..checkpoints.checkpoint import Checkpoint
+from ..checkpoints.graph_inputs import GraphInputs
+from ..config.handler_section import HandlerSection
+from ..config.messages import enumerate_names, quote
+from ..config.model_config import ModelConfig
+from ..errors import (
     BadRequest,
     DeadlineExceeded,
     RequestError,
@@ -39,14 +39,13 @@ from handlers.errors import (
     WrongConfig,
     attempt,
 )
-from handlers.media.audio import AUDIO_TYPES, INSTALL, PACKAGES, convert_wav, wav_in_base64
-from handlers.model import ForwardOnlyModel, Model
-from handlers.process.deadline import NO_DEADLINE, Deadline
-from handlers.process.packages import require_package
-from handlers.process.ranks import agree
-from handlers.tasks.base import BaseTask
-from handlers.telemetry.metrics import Meter
-from handlers.types.model_info import (
+from ..media.audio import AUDIO_TYPES, INSTALL, PACKAGES, convert_wav, wav_in_base64
+from ..model import ForwardOnlyModel, Model
+from ..process.deadline import NO_DEADLINE, Deadline
+from ..process.packages import require_package
+from ..process.ranks import agree
+from ..telemetry.metrics import Meter
+from ..types.model_info import (
     Exports,
     Limits,
     ModelOutputs,
@@ -55,8 +54,9 @@ from handlers.types.model_info import (
     TaskDescription,
     Wire,
 )
-from handlers.types.parameters import ANY, Parameters, PipelineNames, check_text
-from handlers.types.request import Request
+from ..types.parameters import ANY, Parameters, PipelineNames, check_text
+from ..types.request import Request
+from .base import BaseTask
 
 # Those of OpenAI's API. Tokenizers of VITS read a text letter by letter, in Python.
 MAX_CHARACTERS = 4_096

@@ -21,13 +21,11 @@ from pydantic import BeforeValidator, NonNegativeInt, model_validator
 from transformers import BatchEncoding
 from typing_extensions import TypedDict
 
-from handlers.batching.rows import Outputs
-from handlers.batching.tokenization import Window, split_windows, tokenize
-from handlers.errors import RequestError, attempt
-from handlers.tasks.bases.labels import softmax
-from handlers.tasks.bases.text import TextTask
-from handlers.types.model_info import LegacyResponse, ModelOutputs, TaskDescription, Wire
-from handlers.types.parameters import (
+from ..batching.rows import Outputs
+from ..batching.tokenization import Window, split_windows, tokenize
+from ..errors import RequestError, attempt
+from ..types.model_info import LegacyResponse, ModelOutputs, TaskDescription, Wire
+from ..types.parameters import (
     ANY,
     TRUNCATED,
     Parameters,
@@ -35,7 +33,9 @@ from handlers.types.parameters import (
     check_text,
     in_lower_case,
 )
-from handlers.types.request import Request
+from ..types.request import Request
+from .bases.labels import softmax
+from .bases.text import TextTask
 
 Strategy = Literal["none", "simple", "first", "average", "max"]
 Scores = npt.NDArray[np.float64]

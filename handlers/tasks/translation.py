@@ -20,18 +20,18 @@ from pydantic import Field
 from transformers import PreTrainedTokenizerBase
 from typing_extensions import TypedDict
 
-from handlers.batching.tokenization import Window
-from handlers.config.messages import enumerate_names, quote
-from handlers.errors import Unprocessable
-from handlers.tasks.text2text_generation import (
+from ..batching.tokenization import Window
+from ..config.messages import enumerate_names, quote
+from ..errors import Unprocessable
+from ..types.model_info import Generation, ModelOutputs, Rows, TaskDescription, Wire
+from ..types.request import Request
+from .text2text_generation import (
     Preset,
     TextInput,
     TextToTextParameters,
     TextToTextTask,
 )
-from handlers.tasks.text_generation import Details
-from handlers.types.model_info import Generation, ModelOutputs, Rows, TaskDescription, Wire
-from handlers.types.request import Request
+from .text_generation import Details
 
 PAIR = re.compile("translation_(.+)_to_(.+)")
 CODES = ("src_lang", "tgt_lang")

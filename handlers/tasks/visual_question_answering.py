@@ -20,14 +20,17 @@ from pydantic import PositiveInt
 from transformers import MODEL_FOR_VISUAL_QUESTION_ANSWERING_MAPPING
 from typing_extensions import TypedDict
 
-from handlers.batching.padding import run_by_shape
-from handlers.batching.rows import Outputs, RowOutcome
-from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.config.handler_section import HandlerSection
-from handlers.model import Model
-from handlers.process.deadline import NO_DEADLINE, Deadline, before
-from handlers.process.ranks import seeded
-from handlers.tasks.bases.image import (
+from ..batching.padding import run_by_shape
+from ..batching.rows import Outputs, RowOutcome
+from ..checkpoints.checkpoint import Checkpoint
+from ..config.handler_section import HandlerSection
+from ..model import Model
+from ..process.deadline import NO_DEADLINE, Deadline, before
+from ..process.ranks import seeded
+from ..telemetry.metrics import Meter
+from ..types.model_info import Exports, ModelOutputs, TaskDescription, Wire
+from ..types.parameters import ANY, TRUNCATED, Parameters, PipelineNames
+from .bases.image import (
     EXAMPLE_QUESTION,
     IMAGE_ROWS,
     ImageQuestionInput,
@@ -37,11 +40,8 @@ from handlers.tasks.bases.image import (
     answer_text,
     generate_answers,
 )
-from handlers.tasks.bases.labels import sigmoid
-from handlers.tasks.bases.media import MediaInput
-from handlers.telemetry.metrics import Meter
-from handlers.types.model_info import Exports, ModelOutputs, TaskDescription, Wire
-from handlers.types.parameters import ANY, TRUNCATED, Parameters, PipelineNames
+from .bases.labels import sigmoid
+from .bases.media import MediaInput
 
 # Questions of a few tokens more or less share a forward.
 TOKEN_STEP = 8

@@ -12,20 +12,20 @@ import numpy as np
 import torch
 from transformers import GenerationConfig, LogitsProcessor
 
-from handlers.batching.padding import Padding, pad, without_padding
-from handlers.batching.rows import Outputs, Row, outputs_agree
-from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.checkpoints.trial_results import FILE, TrialResults
-from handlers.compat.transformers import run_before_other_processors
-from handlers.config.handler_section import Compile
-from handlers.config.model_config import ModelConfig
-from handlers.errors import RequestError
-from handlers.generation.backends.base import ContinuousModel
-from handlers.generation.generator import DECODER_ONLY
-from handlers.model import Model
-from handlers.tasks.base import BaseTask
-from handlers.telemetry.metrics import Meter
-from handlers.types.request import Request
+from ..batching.padding import Padding, pad, without_padding
+from ..batching.rows import Outputs, Row, outputs_agree
+from ..checkpoints.checkpoint import Checkpoint
+from ..checkpoints.trial_results import FILE, TrialResults
+from ..compat.transformers import run_before_other_processors
+from ..config.handler_section import Compile
+from ..config.model_config import ModelConfig
+from ..errors import RequestError
+from ..generation.backends.base import ContinuousModel
+from ..generation.generator import DECODER_ONLY
+from ..model import Model
+from ..telemetry.metrics import Meter
+from ..types.request import Request
+from .base import BaseTask
 
 logger = logging.getLogger(__name__)
 

@@ -19,14 +19,17 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import TypedDict
 
-from handlers.batching.rows import Outputs
-from handlers.batching.tokenization import Window
-from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.config.handler_section import HandlerSection
-from handlers.config.messages import enumerate_names
-from handlers.errors import BadRequest, WrongCheckpoint
-from handlers.tasks.base import Label
-from handlers.tasks.bases.labels import (
+from ..batching.rows import Outputs
+from ..batching.tokenization import Window
+from ..checkpoints.checkpoint import Checkpoint
+from ..config.handler_section import HandlerSection
+from ..config.messages import enumerate_names
+from ..errors import BadRequest, WrongCheckpoint
+from ..types.model_info import HubResult, ModelOutputs, TaskDescription, Wire
+from ..types.parameters import ANY, TRUNCATED, PipelineNames, check_text
+from ..types.request import Request
+from .base import Label
+from .bases.labels import (
     CandidateLabelParameters,
     Template,
     hypothesis,
@@ -35,10 +38,7 @@ from handlers.tasks.bases.labels import (
     split_inputs,
     with_input_labels,
 )
-from handlers.tasks.bases.text_pairs import PairTask
-from handlers.types.model_info import HubResult, ModelOutputs, TaskDescription, Wire
-from handlers.types.parameters import ANY, TRUNCATED, PipelineNames, check_text
-from handlers.types.request import Request
+from .bases.text_pairs import PairTask
 
 TEXT_KEYS = ("text", "sequences")
 

@@ -19,20 +19,24 @@ import torch
 from torch.nn import functional
 from typing_extensions import TypedDict
 
-from handlers.batching.padding import Batch, Padding, pad, run_by_shape, stack
-from handlers.batching.rows import Outputs, Row, RowOutcome
-from handlers.batching.tokenization import check_length, features, tokenize
-from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.checkpoints.graph_inputs import ArrayTextInputs, TokenInputs
-from handlers.config.handler_section import HandlerSection
-from handlers.config.model_config import ModelConfig
-from handlers.errors import RequestError, attempt
-from handlers.media.files import RemoteFile
-from handlers.model import Model
-from handlers.process.deadline import NO_DEADLINE, Deadline, before
-from handlers.tasks.base import Label
-from handlers.tasks.bases.image import EXAMPLE, IMAGE_ROWS, ImageRow, ImageTask
-from handlers.tasks.bases.labels import (
+from ..batching.padding import Batch, Padding, pad, run_by_shape, stack
+from ..batching.rows import Outputs, Row, RowOutcome
+from ..batching.tokenization import check_length, features, tokenize
+from ..checkpoints.checkpoint import Checkpoint
+from ..checkpoints.graph_inputs import ArrayTextInputs, TokenInputs
+from ..config.handler_section import HandlerSection
+from ..config.model_config import ModelConfig
+from ..errors import RequestError, attempt
+from ..media.files import RemoteFile
+from ..model import Model
+from ..process.deadline import NO_DEADLINE, Deadline, before
+from ..telemetry.metrics import Meter
+from ..types.model_info import IMAGE_COLUMN, ModelOutputs, TaskDescription, Wire
+from ..types.parameters import ANY, PipelineNames
+from ..types.request import Request
+from .base import Label
+from .bases.image import EXAMPLE, IMAGE_ROWS, ImageRow, ImageTask
+from .bases.labels import (
     CandidateLabelParameters,
     Template,
     hypothesis,
@@ -42,11 +46,7 @@ from handlers.tasks.bases.labels import (
     split_inputs,
     with_input_labels,
 )
-from handlers.tasks.bases.media import MediaInput
-from handlers.telemetry.metrics import Meter
-from handlers.types.model_info import IMAGE_COLUMN, ModelOutputs, TaskDescription, Wire
-from handlers.types.parameters import ANY, PipelineNames
-from handlers.types.request import Request
+from .bases.media import MediaInput
 
 TokenIds = tuple[int, ...]
 # A token costs about as much as a patch of an image; models without patches have this side.

@@ -12,7 +12,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
-from handlers.telemetry.histograms import Dimension, Histogram
+from .histograms import Dimension, Histogram
 
 COUNTERS = ("requests", "errors", "rows", "tokens", "slots", "forwards")
 # Seconds between reports. The worker prints a line for each metric, which the frontend parses while

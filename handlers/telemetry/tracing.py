@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from handlers.telemetry.metrics import Meter
+from .metrics import Meter
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 PACKAGE = "opentelemetry.exporter.otlp.proto.http.trace_exporter"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from handlers.config.model_config import CONFIG_FILE, ModelConfig
-from handlers.errors import ConfigError
-from handlers.torchserve.continuous_batching import ContinuousWorker
-from handlers.torchserve.worker import Worker
+from ..config.model_config import CONFIG_FILE, ModelConfig
+from ..errors import ConfigError
+from .continuous_batching import ContinuousWorker
+from .worker import Worker
 
 logger = logging.getLogger(__name__)
 

@@ -17,20 +17,20 @@ from typing import Any
 
 import psutil
 
-from handlers.compat.torchserve import has_older_worker
-from handlers.config.model_config import ModelConfig
-from handlers.dispatcher import Dispatcher
-from handlers.engine import BaseEngine
-from handlers.errors import RequestError, WrongConfig, classify
-from handlers.http.request import HttpRequest, is_grpc
-from handlers.http.response import HttpResponse, encode_json, has_failed
-from handlers.process.deadline import Deadline
-from handlers.process.resources import FreedMemory
-from handlers.process.watchdog import Watchdog, end_worker
-from handlers.telemetry.metrics import Meter, MetricsReporter
-from handlers.telemetry.tracing import TracedMeter, Tracer
-from handlers.torchserve.request_threads import Ready, RequestThreads, Send
-from handlers.torchserve.worker import Headers, Worker, headers_of, log_failure, set_response
+from ..compat.torchserve import has_older_worker
+from ..config.model_config import ModelConfig
+from ..dispatcher import Dispatcher
+from ..engine import BaseEngine
+from ..errors import RequestError, WrongConfig, classify
+from ..http.request import HttpRequest, is_grpc
+from ..http.response import HttpResponse, encode_json, has_failed
+from ..process.deadline import Deadline
+from ..process.resources import FreedMemory
+from ..process.watchdog import Watchdog, end_worker
+from ..telemetry.metrics import Meter, MetricsReporter
+from ..telemetry.tracing import TracedMeter, Tracer
+from .request_threads import Ready, RequestThreads, Send
+from .worker import Headers, Worker, headers_of, log_failure, set_response
 
 # New requests wait until a call returns, and each call passes all requests again. A call waits as
 # long as passing takes fifty times, and a short time where a client is likely to send its next one.

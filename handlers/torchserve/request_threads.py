@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from handlers.process.deadline import Deadline
-from handlers.process.threads import NoThread, start_thread
+from ..process.deadline import Deadline
+from ..process.threads import NoThread, start_thread
 
 # Parts that come within this time, in seconds, belong to one step.
 SAME_STEP = 0.01

@@ -17,29 +17,29 @@ from typing import Any
 from ts.handler_utils.utils import send_intermediate_predict_response
 from ts.metrics.metric_type_enum import MetricTypes
 
-from handlers.checkpoints.placement import pick_device
-from handlers.compat.torchserve import is_connected, send_parts
-from handlers.config.model_config import ModelConfig, serving_defaults
-from handlers.dispatcher import Dispatcher
-from handlers.errors import DeviceFailed, RequestError, WorkerHangs
-from handlers.http.limits import server_limits
-from handlers.http.request import HttpRequest, is_grpc
-from handlers.http.response import JSON, HttpResponse, encode_json, has_failed
-from handlers.process.deadline import Deadline
-from handlers.process.packages import require_package
-from handlers.process.ranks import (
+from ..checkpoints.placement import pick_device
+from ..compat.torchserve import is_connected, send_parts
+from ..config.model_config import ModelConfig, serving_defaults
+from ..dispatcher import Dispatcher
+from ..errors import DeviceFailed, RequestError, WorkerHangs
+from ..http.limits import server_limits
+from ..http.request import HttpRequest, is_grpc
+from ..http.response import JSON, HttpResponse, encode_json, has_failed
+from ..process.deadline import Deadline
+from ..process.packages import require_package
+from ..process.ranks import (
     RequestBroadcast,
     SharedRequest,
     has_other_machines,
     is_rank0,
 )
-from handlers.process.resources import FreedMemory
-from handlers.process.threads import ThreadShare
-from handlers.process.watchdog import Watchdog, end_worker
-from handlers.telemetry import tracing
-from handlers.telemetry.metrics import Meter, MetricsReporter
-from handlers.telemetry.tracing import TracedMeter
-from handlers.worker_start import load_engine
+from ..process.resources import FreedMemory
+from ..process.threads import ThreadShare
+from ..process.watchdog import Watchdog, end_worker
+from ..telemetry import tracing
+from ..telemetry.metrics import Meter, MetricsReporter
+from ..telemetry.tracing import TracedMeter
+from ..worker_start import load_engine
 
 logger = logging.getLogger(__name__)
 
@@ -176,7 +176,7 @@ def _warn_of_single_requests(config: ModelConfig, batch_size: int | None) -> Non
         return
     logger.warning(
         "The YAML has no batchSize, so TorchServe passes one request at a time. Add %s, or pack the"
-        " model with scripts/create_archive.py, which adds the fastest values for mode: %s.",
+        " model with `hf-serve pack`, which adds the fastest values for mode: %s.",
         "continuousBatching: true and batchSize: 256"
         if defaults.continuous_batching
         else f"batchSize: {defaults.batch_size} and maxBatchDelay: {defaults.max_batch_delay}",

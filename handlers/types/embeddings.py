@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from handlers.errors import Unprocessable
+from ..errors import Unprocessable
 
 Precision = Literal["float32", "float16", "int8", "uint8", "binary", "ubinary"]
 

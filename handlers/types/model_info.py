@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from handlers.config.handler_section import HandlerSection
+from ..config.handler_section import HandlerSection
 
 Schema = Mapping[str, Any]
 Columns = tuple[str, ...]

@@ -23,10 +23,10 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 
-from handlers.config.messages import describe_validation_error, quote, suggest
-from handlers.errors import BadRequest, RequestTooLarge, TextTooLong, Unprocessable, WrongConfig
-from handlers.registry import EXPLAINERS
-from handlers.types.model_info import Schema
+from ..config.messages import describe_validation_error, quote, suggest
+from ..errors import BadRequest, RequestTooLarge, TextTooLong, Unprocessable, WrongConfig
+from ..registry import EXPLAINERS
+from .model_info import Schema
 
 ANY = None
 # A text that is too long is truncated, unless the YAML says otherwise.

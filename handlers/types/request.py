@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import TypedDict
 
-from handlers.batching.rows import Outputs
-from handlers.config.messages import quote
-from handlers.errors import BadRequest, RequestError, TextTooLong
-from handlers.types.parameters import ExplanationParameters
+from ..batching.rows import Outputs
+from ..config.messages import quote
+from ..errors import BadRequest, RequestError, TextTooLong
+from .parameters import ExplanationParameters
 
 # The messages of a chat: a template adds text to each.
 MAX_MESSAGES = 1_000

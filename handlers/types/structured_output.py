@@ -23,7 +23,7 @@ from pydantic import (
     WrapValidator,
 )
 
-from handlers.types.parameters import PlainSchema
+from .parameters import PlainSchema
 
 # The limit of OpenAI.
 MAX_TOOLS = 128

@@ -1,4 +1,4 @@
-"""Serve all models at one URL: `python -m hosts.asgi`.
+"""Serve all models at one URL: `python -m hf_serve.hosts.asgi`.
 
 Without archives it is in front of a running TorchServe; with archives, it loads them itself.
 """
@@ -12,10 +12,10 @@ from typing import Annotated, Any
 
 import typer
 
-from hosts.archives import Archive
-from hosts.asgi.served_files import ServedFiles
-from hosts.command_line import plain_errors
-from hosts.defaults import MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES
+from hf_serve.hosts.archives import Archive
+from hf_serve.hosts.asgi.served_files import ServedFiles
+from hf_serve.hosts.command_line import plain_errors
+from hf_serve.hosts.defaults import MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES
 
 KEYS_VARIABLE = "HF_SERVE_API_KEYS"
 
@@ -78,8 +78,8 @@ def main(
     files = ServedFiles(archives, model_name, environment) if archives else None
     first = files.import_code() if files else None
     # These import `handlers`, which is that of the archives now.
-    from hosts.asgi.access import read_keys  # noqa: PLC0415
-    from hosts.asgi.server import ServerSettings, serve  # noqa: PLC0415
+    from hf_serve.hosts.asgi.access import read_keys  # noqa: PLC0415
+    from hf_serve.hosts.asgi.server import ServerSettings, serve  # noqa: PLC0415
 
     settings = ServerSettings(
         host,
@@ -99,9 +99,9 @@ def main(
 
 
 def _in_process(files: ServedFiles, first: Archive, request: int, response: int) -> Any:
-    from handlers.http.limits import BodyLimits  # noqa: PLC0415
-    from hosts.archive_handlers import set_num_threads  # noqa: PLC0415
-    from hosts.asgi.in_process import InProcessBackend  # noqa: PLC0415
+    from hf_serve.handlers.http.limits import BodyLimits  # noqa: PLC0415
+    from hf_serve.hosts.archive_handlers import set_num_threads  # noqa: PLC0415
+    from hf_serve.hosts.asgi.in_process import InProcessBackend  # noqa: PLC0415
 
     set_num_threads(workers=1)
     backend = InProcessBackend(files, first, BodyLimits(request, response))
@@ -112,7 +112,7 @@ def _in_process(files: ServedFiles, first: Archive, request: int, response: int)
 def _torchserve(
     inference: str, management: str, metrics: str, workdir: Path | None, watch: Path | None
 ) -> Any:
-    from hosts.asgi.torchserve import Addresses, TorchServeBackend  # noqa: PLC0415
+    from hf_serve.hosts.asgi.torchserve import Addresses, TorchServeBackend  # noqa: PLC0415
 
     at = Addresses(inference.rstrip("/"), management.rstrip("/"), metrics, workdir)
     return TorchServeBackend(at, watched=watch)

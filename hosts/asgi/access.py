@@ -8,9 +8,9 @@ from pathlib import Path
 
 from starlette.datastructures import Headers
 
-from handlers.errors import WrongConfig
-from hosts.asgi.backend import Headers as RawHeaders
-from hosts.asgi.errors import Unauthorized
+from hf_serve.handlers.errors import WrongConfig
+from hf_serve.hosts.asgi.backend import Headers as RawHeaders
+from hf_serve.hosts.asgi.errors import Unauthorized
 
 BEARER = "bearer "
 KEY_HEADERS = frozenset({b"authorization", b"x-api-key"})

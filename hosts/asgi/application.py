@@ -15,12 +15,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
-from handlers import __version__
-from handlers.errors import Overloaded, RequestError, classify
-from hosts.asgi import documentation
-from hosts.asgi.access import ApiKeys
-from hosts.asgi.addresses import ABILITIES, BY_PATH, Address, Api, api_of
-from hosts.asgi.backend import (
+from hf_serve.handlers import __version__
+from hf_serve.handlers.errors import Overloaded, RequestError, classify
+from hf_serve.hosts.asgi import documentation
+from hf_serve.hosts.asgi.access import ApiKeys
+from hf_serve.hosts.asgi.addresses import ABILITIES, BY_PATH, Address, Api, api_of
+from hf_serve.hosts.asgi.backend import (
     KNOWN_MAX_AGE,
     Answer,
     Backend,
@@ -28,7 +28,7 @@ from hosts.asgi.backend import (
     ModelRequest,
     State,
 )
-from hosts.asgi.errors import (
+from hf_serve.hosts.asgi.errors import (
     ModelNotNamed,
     NoSuchAbility,
     NotLoaded,
@@ -36,10 +36,10 @@ from hosts.asgi.errors import (
     error_response,
     in_shape_of,
 )
-from hosts.asgi.metrics import HttpMetrics
-from hosts.asgi.model_name import name_in_body
-from hosts.http import read_body
-from hosts.routes import METHODS, PING, MethodNotAllowed, Route, find_route
+from hf_serve.hosts.asgi.metrics import HttpMetrics
+from hf_serve.hosts.asgi.model_name import name_in_body
+from hf_serve.hosts.http import read_body
+from hf_serve.hosts.routes import METHODS, PING, MethodNotAllowed, Route, find_route
 
 # Addresses that tell whether the server answers, which need no key.
 HEALTH = frozenset({PING, "/health", "/v2/health/live", "/v2/health/ready"})

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from hosts.routes import Route
+from hf_serve.hosts.routes import Route
 
 Headers = list[tuple[bytes, bytes]]
 # How old the list of models may be for a request to a model that is in it, in seconds.

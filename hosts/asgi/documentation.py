@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from handlers import __version__
-from hosts.asgi.addresses import ADDRESSES, Address, Api
-from hosts.asgi.backend import ModelEntry
+from hf_serve.handlers import __version__
+from hf_serve.hosts.asgi.addresses import ADDRESSES, Address, Api
+from hf_serve.hosts.asgi.backend import ModelEntry
 
 OPENAPI = "3.1.1"
 # Addresses that are no request to a model without its name.

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 from starlette.responses import Response
 
-from handlers.errors import BadRequest, NotFound, Overloaded, RequestError
-from hosts.asgi.addresses import Api
+from hf_serve.handlers.errors import BadRequest, NotFound, Overloaded, RequestError
+from hf_serve.hosts.asgi.addresses import Api
 
 # Text Embeddings Inference and Text Generation Inference have other words for the same statuses.
 _EMBEDDINGS_TYPES = {429: "Overloaded", 503: "Overloaded"}

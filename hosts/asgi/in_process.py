@@ -1,6 +1,6 @@
 """Archives in this process behind the application, without TorchServe.
 
-It imports `handlers`, which has to be the archives': call `hosts.archives.import_from` first.
+It imports the handlers of the archives: call `hf_serve.hosts.archives.import_from` first.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from handlers.errors import Overloaded
-from handlers.http.limits import BodyLimits
-from hosts.archives import Archive, ArchiveError, require_same_code
-from hosts.asgi.backend import ModelEntry, State
-from hosts.asgi.errors import UnknownModel
-from hosts.asgi.parts import PartsBackend
-from hosts.asgi.served_files import Changes, ServedFiles
-from hosts.batch_metrics import BatchMetrics
-from hosts.batcher import Batcher
-from hosts.command_line import sentence_of
-from hosts.model import ArchiveModel
-from hosts.served_model import Part, ServedModel
+from hf_serve.handlers.errors import Overloaded
+from hf_serve.handlers.http.limits import BodyLimits
+from hf_serve.hosts.archives import Archive, ArchiveError, require_same_code
+from hf_serve.hosts.asgi.backend import ModelEntry, State
+from hf_serve.hosts.asgi.errors import UnknownModel
+from hf_serve.hosts.asgi.parts import PartsBackend
+from hf_serve.hosts.asgi.served_files import Changes, ServedFiles
+from hf_serve.hosts.batch_metrics import BatchMetrics
+from hf_serve.hosts.batcher import Batcher
+from hf_serve.hosts.command_line import sentence_of
+from hf_serve.hosts.model import ArchiveModel
+from hf_serve.hosts.served_model import Part, ServedModel
 
 POLL_SECONDS = 1.0
 

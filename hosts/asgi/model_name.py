@@ -9,8 +9,8 @@ from typing import Any
 
 from starlette.datastructures import Headers
 
-from handlers.errors import RequestError, RequestTooLarge
-from hosts.http import FORM, MULTIPART, to_row
+from hf_serve.handlers.errors import RequestError, RequestTooLarge
+from hf_serve.hosts.http import FORM, MULTIPART, to_row
 
 # More values of JSON would take more memory than their text.
 MAX_VALUES = 1_000_000

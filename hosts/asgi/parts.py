@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
-from hosts.asgi.backend import Answer, Backend, ModelRequest
-from hosts.http import STREAMS, in_time, to_row
-from hosts.served_model import Part
+from hf_serve.hosts.asgi.backend import Answer, Backend, ModelRequest
+from hf_serve.hosts.http import STREAMS, in_time, to_row
+from hf_serve.hosts.served_model import Part
 
 
 class PartsBackend(Backend):

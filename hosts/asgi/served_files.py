@@ -1,6 +1,6 @@
 """The files that are served without TorchServe: what is there, and what has changed since.
 
-This module imports nothing of `handlers`, as :mod:`hosts.archives` does not.
+This module imports nothing of `handlers`, as :mod:`hf_serve.hosts.archives` does not.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hosts.archives import (
+from hf_serve.hosts.archives import (
     MANIFEST,
     SUFFIXES,
     Archive,
@@ -27,7 +27,7 @@ KIT = Path(__file__).resolve().parents[2]
 # Where archives of YAML files are put, in the folder of the files.
 PACKED = ".packed"
 # Commands that make an archive of a YAML file.
-DOWNLOAD, PACK = "scripts.download_models", "scripts.create_archive"
+DOWNLOAD, PACK = "hf_serve.scripts.download_models", "hf_serve.scripts.create_archive"
 
 # What tells a file from another one of its name.
 Stamp = tuple[int, int, int]
@@ -78,8 +78,8 @@ class ServedFiles:
         if not found:
             folders = ", ".join(map(str, self._folders))
             raise ArchiveError(
-                f"{folders} has no archives; pack one with scripts/create_archive.py, or put a YAML"
-                " file there."
+                f"{folders} has no archives; pack one with `hf-serve pack`"
+                " (scripts/create_archive.py), or put a YAML file there."
             )
         if self._model_name and len(found) > 1:
             raise ArchiveError("--model-name names one model, and there are several archives.")

@@ -9,11 +9,11 @@ from typing import Any
 import uvicorn
 from starlette.middleware.cors import CORSMiddleware
 
-from hosts.asgi.access import ApiKeys
-from hosts.asgi.application import Application, Settings
-from hosts.asgi.backend import Backend
-from hosts.compat.uvicorn import LimitedProtocol
-from hosts.routes import INVOCATIONS, PING
+from hf_serve.hosts.asgi.access import ApiKeys
+from hf_serve.hosts.asgi.application import Application, Settings
+from hf_serve.hosts.asgi.backend import Backend
+from hf_serve.hosts.compat.uvicorn import LimitedProtocol
+from hf_serve.hosts.routes import INVOCATIONS, PING
 
 # Longer than the idle time of the proxies before it.
 KEEP_ALIVE_SECONDS = 65

@@ -16,9 +16,9 @@ from urllib.parse import quote
 import aiohttp
 from yarl import URL
 
-from handlers.compat.torchserve import models_with_exited_workers, worker_output
-from handlers.errors import Overloaded
-from hosts.asgi.backend import (
+from hf_serve.handlers.compat.torchserve import models_with_exited_workers, worker_output
+from hf_serve.handlers.errors import Overloaded
+from hf_serve.hosts.asgi.backend import (
     KNOWN_MAX_AGE,
     Answer,
     Backend,
@@ -27,8 +27,8 @@ from hosts.asgi.backend import (
     State,
     described,
 )
-from hosts.asgi.store_follower import OpenRequests, StoreFollower
-from hosts.tracebacks import last_error
+from hf_serve.hosts.asgi.store_follower import OpenRequests, StoreFollower
+from hf_serve.hosts.tracebacks import last_error
 
 # What belongs to a connection, and what the client of this process writes itself.
 HOP_BY_HOP = frozenset(

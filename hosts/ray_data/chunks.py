@@ -19,7 +19,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from handlers.errors import KitError
+from hf_serve.handlers.errors import KitError
 
 Kind = Literal["jsonl", "csv", "parquet"]
 SUFFIXES: dict[str, Kind] = {

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hosts.archives import open_archive
-from hosts.ray_data.chunks import Chunk, InputFile, find_files, plan
-from hosts.ray_data.results import count_errors, file_of, open_folder
-from hosts.ray_data.scorer import Scorer, ScoringJob
+from hf_serve.hosts.archives import open_archive
+from hf_serve.hosts.ray_data.chunks import Chunk, InputFile, find_files, plan
+from hf_serve.hosts.ray_data.results import count_errors, file_of, open_folder
+from hf_serve.hosts.ray_data.scorer import Scorer, ScoringJob
 
 # Blocks of Ray Data are tasks; a chunk each, or several where there are very many.
 MAX_BLOCKS = 10_000

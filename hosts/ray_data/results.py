@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic_core import PydanticSerializationError, to_json
 
-from handlers.errors import ErrorBody, KitError
-from hosts.ray_data.chunks import ERROR, RESULT, Block
+from hf_serve.handlers.errors import ErrorBody, KitError
+from hf_serve.hosts.ray_data.chunks import ERROR, RESULT, Block
 
 Format = Literal["jsonl", "parquet"]
 MANIFEST = "manifest.json"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import ray
 
-from hosts.archives import import_from, open_archive
+from hf_serve.hosts.archives import import_from, open_archive
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Scorer:
         archive = open_archive(job.archive, job.sha256)
         import_from(archive.folder)
         # These import the archive's own `handlers`.
-        from hosts.bulk_model import BulkModel  # noqa: PLC0415
+        from hf_serve.hosts.bulk_model import BulkModel  # noqa: PLC0415
 
         device = "cuda" if ray.get_gpu_ids() else "cpu"
         self._model = BulkModel(archive.folder, device, job.parameters)
@@ -53,9 +53,9 @@ class Scorer:
         return {"rows": np.array(rows), "errors": np.array(errors)}
 
     def _score(self, chunk: Any) -> tuple[int, int]:
-        from handlers.errors import BadRequest  # noqa: PLC0415
-        from hosts.ray_data.chunks import read  # noqa: PLC0415
-        from hosts.ray_data.results import count_errors, file_of, write_results  # noqa: PLC0415
+        from hf_serve.handlers.errors import BadRequest  # noqa: PLC0415
+        from hf_serve.hosts.ray_data.chunks import read  # noqa: PLC0415
+        from hf_serve.hosts.ray_data.results import count_errors, file_of, write_results  # noqa: PLC0415
 
         path = file_of(self._job.output, chunk.number, self._job.output_format)
         if path.exists():

@@ -17,11 +17,11 @@ from ray.exceptions import RayActorError, RayTaskError, TaskCancelledError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.schema import ApplicationStatusOverview
 
-from handlers.errors import InternalError, Overloaded
-from hosts.asgi.backend import ModelEntry, State, described
-from hosts.asgi.errors import UnknownModel
-from hosts.asgi.parts import PartsBackend
-from hosts.served_model import Part
+from hf_serve.handlers.errors import InternalError, Overloaded
+from hf_serve.hosts.asgi.backend import ModelEntry, State, described
+from hf_serve.hosts.asgi.errors import UnknownModel
+from hf_serve.hosts.asgi.parts import PartsBackend
+from hf_serve.hosts.served_model import Part
 
 MODEL = "Model"
 RUNNING = "RUNNING"

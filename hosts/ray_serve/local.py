@@ -1,7 +1,7 @@
-"""Ray and Ray Serve on this machine, on the loopback interface: `python -m hosts.ray_serve.local`.
+"""Ray and Ray Serve on this machine: `python -m hf_serve.hosts.ray_serve.local`.
 
-The process reads its settings as JSON from the standard input, and runs until SIGTERM. Every
-process of Ray ends with it.
+They listen on the loopback interface. The process reads its settings as JSON from the standard
+input, and runs until SIGTERM. Every process of Ray ends with it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from hosts.archives import open_archive
-from hosts.compat.ray import start
-from hosts.ray_environment import NAMESPACE, import_ray
+from hf_serve.hosts.archives import open_archive
+from hf_serve.hosts.compat.ray import start
+from hf_serve.hosts.ray_environment import NAMESPACE, import_ray
 
 ROUTES = "routes"
 
@@ -81,7 +81,7 @@ def deploy(archives: Sequence[Path], settings: LocalSettings) -> None:
     from ray import serve  # noqa: PLC0415
     from ray.serve.api import RunTarget  # noqa: PLC0415
 
-    from hosts.ray_serve.application import ModelArgs, RoutesArgs, model, routes  # noqa: PLC0415
+    from hf_serve.hosts.ray_serve.application import ModelArgs, RoutesArgs, model, routes  # noqa: PLC0415
 
     targets = [
         RunTarget(

@@ -10,8 +10,8 @@ from typing import Any
 import ray
 from ray import serve
 
-from hosts.archives import import_from, open_archive
-from hosts.served_model import Part, ServedModel
+from hf_serve.hosts.archives import import_from, open_archive
+from hf_serve.hosts.served_model import Part, ServedModel
 
 
 class Replica:
@@ -23,8 +23,8 @@ class Replica:
         opened = open_archive(Path(archive))
         import_from(opened.folder)
         # Imports the archive's own `handlers`.
-        from handlers.http.limits import BodyLimits  # noqa: PLC0415
-        from hosts.model import ArchiveModel  # noqa: PLC0415
+        from hf_serve.handlers.http.limits import BodyLimits  # noqa: PLC0415
+        from hf_serve.hosts.model import ArchiveModel  # noqa: PLC0415
 
         device = "cuda" if ray.get_gpu_ids() else "cpu"
         limits = BodyLimits(max_request_bytes, max_response_bytes)

@@ -1,6 +1,6 @@
 """A process that torchrun starts on a machine without TorchServe.
 
-python -m hosts.torchrun.follow FOLDER
+python -m hf_serve.hosts.torchrun.follow FOLDER
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import logging
 import sys
 from pathlib import Path
 
-from hosts.archives import import_from, open_archive
-from hosts.command_line import plain_errors
+from hf_serve.hosts.archives import import_from, open_archive
+from hf_serve.hosts.command_line import plain_errors
 
 
 @plain_errors()
@@ -20,7 +20,7 @@ def main(folder: Path) -> None:
     archive = open_archive(folder)
     import_from(archive.folder)
     # Imports the archive's own `handlers`.
-    from hosts.torchrun.follower import Follower  # noqa: PLC0415
+    from hf_serve.hosts.torchrun.follower import Follower  # noqa: PLC0415
 
     Follower(archive.folder, archive.name, archive.version).run()
 

@@ -1,6 +1,6 @@
 """Computes a part of a model for the requests of another machine.
 
-It imports `handlers`, which has to be the archive's: call `hosts.archives.import_from` first.
+It imports the handlers of the archive: call `hf_serve.hosts.archives.import_from` first.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from pathlib import Path
 
 import torch
 
-from handlers.checkpoints.placement import pick_device
-from handlers.config.model_config import CONFIG_FILE, ModelConfig
-from handlers.dispatcher import Dispatcher
-from handlers.http.limits import BodyLimits
-from handlers.http.response import HttpResponse
-from handlers.process.deadline import Deadline
-from handlers.process.ranks import RequestBroadcast, SharedRequest
-from handlers.process.resources import FreedMemory
-from handlers.process.threads import set_num_threads
-from handlers.telemetry.metrics import Meter
-from handlers.worker_start import load_engine, prepare_process
+from hf_serve.handlers.checkpoints.placement import pick_device
+from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig
+from hf_serve.handlers.dispatcher import Dispatcher
+from hf_serve.handlers.http.limits import BodyLimits
+from hf_serve.handlers.http.response import HttpResponse
+from hf_serve.handlers.process.deadline import Deadline
+from hf_serve.handlers.process.ranks import RequestBroadcast, SharedRequest
+from hf_serve.handlers.process.resources import FreedMemory
+from hf_serve.handlers.process.threads import set_num_threads
+from hf_serve.handlers.telemetry.metrics import Meter
+from hf_serve.handlers.worker_start import load_engine, prepare_process
 
 logger = logging.getLogger(__name__)
 

@@ -5,33 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from handlers.checkpoints.checkpoint_files import files_in, missing_config
-from handlers.checkpoints.integrity import SIGNATURE, SUMS, sign, sums_of
-from handlers.checkpoints.trial_results import FILE as TRIALS
-from handlers.config.custom_file import find
-from handlers.config.handler_section import (
+from hf_serve.handlers.checkpoints.checkpoint_files import files_in, missing_config
+from hf_serve.handlers.checkpoints.integrity import SIGNATURE, SUMS, sign, sums_of
+from hf_serve.handlers.checkpoints.trial_results import FILE as TRIALS
+from hf_serve.handlers.config.custom_file import find
+from hf_serve.handlers.config.handler_section import (
     ASSISTANT_FOLDER,
     CHECKPOINT,
     CUSTOM_FOLDER,
     CUSTOM_MODE,
     HandlerSection,
 )
-from handlers.config.model_config import CONFIG_FILE, ModelConfig
-from handlers.errors import WrongCheckpoint, WrongConfig
-from handlers.formats import CHOICE_FILE, Choice, check_config
-from handlers.formats import get as get_format
-from scripts.archives.manifest import HANDLER_FILE, MANIFEST_FILE, manifest
-from scripts.archives.serving_defaults import Values, missing_keys, with_keys, with_lines
-from scripts.hub.checkpoint_files import (
+from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig
+from hf_serve.handlers.errors import WrongCheckpoint, WrongConfig
+from hf_serve.handlers.formats import CHOICE_FILE, Choice, check_config
+from hf_serve.handlers.formats import get as get_format
+from hf_serve.scripts.archives.manifest import HANDLER_FILE, MANIFEST_FILE, manifest
+from hf_serve.scripts.archives.serving_defaults import Values, missing_keys, with_keys, with_lines
+from hf_serve.scripts.hub.checkpoint_files import (
     ROOT_FILES,
     adapter_files,
     checkpoint_files,
 )
-from scripts.paths import (
+from hf_serve.scripts.installation import ROOT, command
+from hf_serve.scripts.paths import (
     BUILD,
     MODELS,
     REQUIREMENTS,
-    ROOT,
     assistant_of,
     calibration_file,
     checkpoint_of,
@@ -215,7 +215,7 @@ def _no_checkpoint(config_path: Path, folder: Path) -> WrongCheckpoint:
     return WrongCheckpoint(
         str(folder),
         "there is no checkpoint in this folder",
-        f"download the model with `python scripts/download_models.py {config_path}`, or train "
+        f"download the model with `{command('download', config_path)}`, or train "
         "the demo models with `python scripts/make_demo_models.py`",
     )
 
@@ -225,7 +225,7 @@ def _export(config_path: Path, config: ModelConfig, folder: Path, build: Path) -
     if config.handler.save_mode == CHECKPOINT and config.handler.dtype == "float32":
         return {}
     # Imported here because torch takes seconds to import and is not needed for float32.
-    from scripts.archives.exports import exported  # noqa: PLC0415
+    from hf_serve.scripts.archives.exports import exported  # noqa: PLC0415
 
     return exported(config_path, config, folder, build)
 

@@ -10,13 +10,14 @@ from functools import cache
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
-from handlers import formats
-from handlers.checkpoints.dtypes import cpu_has_bfloat16
-from handlers.config.model_config import ModelConfig
-from handlers.errors import WrongConfig
-from handlers.protocols.base import is_chat
-from handlers.types.request import Request, Sample
-from scripts.paths import ARTIFACTS, BUILD, ROOT, build_key, calibration_file
+from hf_serve.handlers import formats
+from hf_serve.handlers.checkpoints.dtypes import cpu_has_bfloat16
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.errors import WrongConfig
+from hf_serve.handlers.protocols.base import is_chat
+from hf_serve.handlers.types.request import Request, Sample
+from hf_serve.scripts.installation import ROOT
+from hf_serve.scripts.paths import ARTIFACTS, BUILD, build_key, calibration_file
 
 HANDLERS = ROOT / "handlers"
 FINGERPRINT = ".fingerprint"

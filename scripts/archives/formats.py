@@ -17,9 +17,9 @@ from operator import eq
 from pathlib import Path
 from typing import IO, Literal
 
-from hosts.mar import Mar
-from scripts.archives.contents import Contents, size_of
-from scripts.archives.manifest import timestamp
+from hf_serve.hosts.mar import Mar
+from hf_serve.scripts.archives.contents import Contents, size_of
+from hf_serve.scripts.archives.manifest import timestamp
 
 CHUNK = 4 << 20
 READABLE = 0o644

@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from handlers.checkpoints.trial_results import FILE as TRIALS
-from handlers.errors import ConfigError
-from hosts.defaults import OFFLINE
-from hosts.tracebacks import last_error
+from hf_serve.handlers.checkpoints.trial_results import FILE as TRIALS
+from hf_serve.handlers.errors import ConfigError
+from hf_serve.hosts.defaults import OFFLINE
+from hf_serve.hosts.tracebacks import last_error
 
 PROGRAM = Path(__file__).with_name("load_isolated.py")
 

@@ -7,8 +7,8 @@ import os
 import re
 from datetime import UTC, datetime
 
-from handlers.config.model_config import CONFIG_FILE
-from handlers.errors import WrongConfig
+from hf_serve.handlers.config.model_config import CONFIG_FILE
+from hf_serve.handlers.errors import WrongConfig
 
 HANDLER_FILE = "transformers_handler.py"
 MANIFEST_FILE = "MAR-INF/MANIFEST.json"

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import yaml
 
-from handlers.errors import KitError, summarize
+from hf_serve.handlers.errors import KitError, summarize
+from hf_serve.scripts.installation import command
 
 MANIFEST = Path("MAR-INF") / "MANIFEST.json"
 SUFFIXES = (".mar", ".tar.gz")
@@ -26,7 +27,7 @@ class ArchiveNotFound(KitError):
     def __init__(self, store: Path, missing: list[str]) -> None:
         self.store, self.missing = store, missing
         problem = f"has no archive of {', '.join(missing)}" if missing else "has no archives"
-        super().__init__(f"{store} {problem}; pack them with `python scripts/create_archive.py`.")
+        super().__init__(f"{store} {problem}; pack them with `{command('pack')}`.")
 
 
 def why_unreadable(path: Path) -> str | None:

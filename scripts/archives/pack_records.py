@@ -18,7 +18,7 @@ from site import getsitepackages
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from handlers.checkpoints.dtypes import cpu_flags
+from hf_serve.handlers.checkpoints.dtypes import cpu_flags
 
 DEVICES = Path("/dev")
 ACCELERATORS = ("nvidia*", "kfd", "neuron*", "dri/*", "accel*")

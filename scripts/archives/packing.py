@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from handlers.export.fidelity_report import FILE as QUALITY
-from handlers.export.fidelity_report import FidelityReport
-from handlers.formats import CHOICE_FILE, Choice
-from scripts.archives.contents import (
+from hf_serve.handlers.export.fidelity_report import FILE as QUALITY
+from hf_serve.handlers.export.fidelity_report import FidelityReport
+from hf_serve.handlers.formats import CHOICE_FILE, Choice
+from hf_serve.scripts.archives.contents import (
     HANDLERS,
     Contents,
     complete,
@@ -24,13 +24,18 @@ from scripts.archives.contents import (
     with_sums,
     with_trials,
 )
-from scripts.archives.formats import ARCHIVE_FORMATS, ArchiveFormat, FormatName, is_current_mar
-from scripts.archives.load_check import TrialRecords, check_loads
-from scripts.archives.model_store import versioned as versioned_name
-from scripts.archives.pack_records import Packed, PackRecord
-from scripts.archives.serving_defaults import Values
-from scripts.hub.staging import InsufficientDiskSpace
-from scripts.paths import BUILD, MODEL_STORE, build_key, build_of, model_name
+from hf_serve.scripts.archives.formats import (
+    ARCHIVE_FORMATS,
+    ArchiveFormat,
+    FormatName,
+    is_current_mar,
+)
+from hf_serve.scripts.archives.load_check import TrialRecords, check_loads
+from hf_serve.scripts.archives.model_store import versioned as versioned_name
+from hf_serve.scripts.archives.pack_records import Packed, PackRecord
+from hf_serve.scripts.archives.serving_defaults import Values
+from hf_serve.scripts.hub.staging import InsufficientDiskSpace
+from hf_serve.scripts.paths import BUILD, MODEL_STORE, build_key, build_of, model_name
 
 
 @dataclass(frozen=True)

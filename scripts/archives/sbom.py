@@ -26,14 +26,14 @@ from packageurl import PackageURL
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from handlers import __version__, formats
-from handlers.checkpoints.integrity import SUMS, read_sums
-from handlers.config.handler_section import CHECKPOINT
-from handlers.config.model_config import CONFIG_FILE
-from handlers.errors import KitError
-from handlers.formats import CHOICE_FILE
-from hosts.mar import Mar, WrongMar
-from scripts.archives.manifest import MANIFEST_FILE, timestamp
+from hf_serve.handlers import __version__, formats
+from hf_serve.handlers.checkpoints.integrity import SUMS, read_sums
+from hf_serve.handlers.config.handler_section import CHECKPOINT
+from hf_serve.handlers.config.model_config import CONFIG_FILE
+from hf_serve.handlers.errors import KitError
+from hf_serve.handlers.formats import CHOICE_FILE
+from hf_serve.hosts.mar import Mar, WrongMar
+from hf_serve.scripts.archives.manifest import MANIFEST_FILE, timestamp
 
 KIT = "transformers-on-torchserve"
 SUFFIX = ".cdx.json"

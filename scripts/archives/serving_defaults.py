@@ -9,16 +9,16 @@ from typing import Any
 
 import yaml
 
-from handlers import formats
-from handlers.config.custom_file import defines_inference_code, find
-from handlers.config.handler_section import CHECKPOINT, CUSTOM_MODE
-from handlers.config.model_config import (
+from hf_serve.handlers import formats
+from hf_serve.handlers.config.custom_file import defines_inference_code, find
+from hf_serve.handlers.config.handler_section import CHECKPOINT, CUSTOM_MODE
+from hf_serve.handlers.config.model_config import (
     ModelConfig,
     ServingDefaults,
     TorchServeSection,
     serving_defaults,
 )
-from handlers.errors import WrongConfig
+from hf_serve.handlers.errors import WrongConfig
 
 # Each worker has a copy of the weights, so larger models get one.
 MAX_BYTES_OF_SEVERAL_WORKERS = 2**30
@@ -111,7 +111,7 @@ def _workers(config: ModelConfig, defaults: ServingDefaults, size: int) -> int:
     if defaults.workers_of_exports == 1 or not several or size > MAX_BYTES_OF_SEVERAL_WORKERS:
         return 1
     # This import loads torch, which a checkpoint is packed without.
-    from handlers.checkpoints.placement import serving_device_type  # noqa: PLC0415
+    from hf_serve.handlers.checkpoints.placement import serving_device_type  # noqa: PLC0415
 
     is_export = formats.plan(config).handler.save_mode != CHECKPOINT
     if not is_export or serving_device_type(config.deviceType) != "cpu":

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from handlers.checkpoints.integrity import (
+from hf_serve.handlers.checkpoints.integrity import (
     PUBLIC_KEY,
     SIGNATURE,
     SUMS,
@@ -23,9 +23,9 @@ from handlers.checkpoints.integrity import (
     unlisted,
     verify_signature,
 )
-from hosts.mar import CHUNK, MAX_READ, Mar, WrongMar
-from scripts.archives.manifest import MANIFEST_FILE
-from scripts.archives.model_store import split
+from hf_serve.hosts.mar import CHUNK, MAX_READ, Mar, WrongMar
+from hf_serve.scripts.archives.manifest import MANIFEST_FILE
+from hf_serve.scripts.archives.model_store import split
 
 TARS = (".tar.gz", ".tgz")
 # What is read of an archive to check the others.

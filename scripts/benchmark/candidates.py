@@ -8,10 +8,10 @@ from typing import Any
 
 import yaml
 
-from handlers import formats
-from handlers.config.handler_section import AUTO, CHECKPOINT, save_modes
-from handlers.config.model_config import ModelConfig
-from handlers.errors import WrongConfig
+from hf_serve.handlers import formats
+from hf_serve.handlers.config.handler_section import AUTO, CHECKPOINT, save_modes
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.errors import WrongConfig
 
 FORMAT_KEYS = ("save_mode", "dtype", "quantization")
 FLOAT32 = "float32"
@@ -91,8 +91,8 @@ def _problem(config: ModelConfig, keys: Mapping[str, str]) -> str | None:
 
 def _computes_in_fewer_bits(config: ModelConfig, save_mode: str) -> bool:
     # These imports load torch, which `--help` does not need.
-    from handlers.checkpoints.dtypes import name_of, pick_dtype  # noqa: PLC0415
-    from scripts.benchmark.measure import device_of  # noqa: PLC0415
+    from hf_serve.handlers.checkpoints.dtypes import name_of, pick_dtype  # noqa: PLC0415
+    from hf_serve.scripts.benchmark.measure import device_of  # noqa: PLC0415
 
     dtype = formats.get(save_mode).computes_in(AUTO)
     return name_of(pick_dtype(dtype, device_of(config))) != FLOAT32

@@ -19,16 +19,16 @@ import numpy as np
 import psutil
 import torch
 
-from handlers.checkpoints.placement import serving_device_type
-from handlers.config.model_config import CONFIG_FILE, ModelConfig
-from handlers.engine import Engine
-from handlers.errors import KitError, RequestError
-from handlers.export.fidelity_report import FidelityReport
-from handlers.process.packages import silence_libraries
-from handlers.process.threads import set_num_threads
-from handlers.telemetry.metrics import Meter
-from handlers.types.request import Request
-from scripts.archives.packing import pack
+from hf_serve.handlers.checkpoints.placement import serving_device_type
+from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig
+from hf_serve.handlers.engine import Engine
+from hf_serve.handlers.errors import KitError, RequestError
+from hf_serve.handlers.export.fidelity_report import FidelityReport
+from hf_serve.handlers.process.packages import silence_libraries
+from hf_serve.handlers.process.threads import set_num_threads
+from hf_serve.handlers.telemetry.metrics import Meter
+from hf_serve.handlers.types.request import Request
+from hf_serve.scripts.archives.packing import pack
 
 # The clients whose requests a worker gets at once, if its `batchSize` allows.
 CLIENTS = 32

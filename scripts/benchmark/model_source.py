@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from handlers.config.model_config import CONFIG_FILE, ModelConfig
-from handlers.errors import KitError
-from hosts.archives import MANIFEST, SUFFIXES, open_archive
-from scripts.archives.contents import require_checkpoint
-from scripts.hub.client import Hub
-from scripts.paths import assistant_of, calibration_file, checkpoint_of, model_name
+from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig
+from hf_serve.handlers.errors import KitError
+from hf_serve.hosts.archives import MANIFEST, SUFFIXES, open_archive
+from hf_serve.scripts.archives.contents import require_checkpoint
+from hf_serve.scripts.hub.client import Hub
+from hf_serve.scripts.paths import assistant_of, calibration_file, checkpoint_of, model_name
 
 YAMLS = (".yaml", ".yml")
 
@@ -85,8 +85,8 @@ def _from_yaml(path: Path) -> ModelSource:
 
 def _from_checkpoint(folder: Path, mode: str | None) -> ModelSource:
     # These imports load torch, which `--help` does not need.
-    from scripts.hub.model_check import check_model  # noqa: PLC0415
-    from scripts.run_model import name_of  # noqa: PLC0415
+    from hf_serve.scripts.hub.model_check import check_model  # noqa: PLC0415
+    from hf_serve.scripts.run_model import name_of  # noqa: PLC0415
 
     found = check_model(str(folder), None, Hub(), mode)
     if found.refusal:

@@ -8,7 +8,7 @@ from xml.sax.saxutils import escape
 from rich.filesize import decimal
 from rich.table import Column, Table
 
-from scripts.benchmark.session import Figures, Measured
+from hf_serve.scripts.benchmark.session import Figures, Measured
 
 # A format that is faster by less is not recommended instead of a more exact one.
 NOTABLE = 1.05

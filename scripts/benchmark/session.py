@@ -13,20 +13,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from handlers.config.model_config import ModelConfig
-from handlers.errors import ConfigError
-from handlers.export.fidelity_report import FidelityReport
-from hosts.defaults import OFFLINE
-from scripts.archives.exports import fingerprint, samples
-from scripts.benchmark.candidates import Candidate
-from scripts.benchmark.model_source import ModelSource
-from scripts.paths import ROOT
-from scripts.serving.openmp import openmp_environment
-from scripts.serving.processes import end_group
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.errors import ConfigError
+from hf_serve.handlers.export.fidelity_report import FidelityReport
+from hf_serve.hosts.defaults import OFFLINE
+from hf_serve.scripts.archives.exports import fingerprint, samples
+from hf_serve.scripts.benchmark.candidates import Candidate
+from hf_serve.scripts.benchmark.model_source import ModelSource
+from hf_serve.scripts.installation import ROOT
+from hf_serve.scripts.serving.openmp import openmp_environment
+from hf_serve.scripts.serving.processes import end_group
 
 RESULTS, LOG, ARCHIVES = "results.json", "log.txt", "archives"
 SEED = 0
-PROGRAM = (sys.executable, "-m", "scripts.benchmark.measure")
+PROGRAM = (sys.executable, "-m", "hf_serve.scripts.benchmark.measure")
 
 NO_ROWS = (
     "there are no rows to measure for this mode; name a JSON lines file of requests with"
@@ -41,8 +41,8 @@ class Measured:
     """A format with what was measured of it.
 
     Attributes:
-        figures: the fields of :class:`scripts.benchmark.measure.Speed`; None of a format that is
-            not possible or failed.
+        figures: the fields of :class:`hf_serve.scripts.benchmark.measure.Speed`; None of a format
+            that is not possible or failed.
         problem: why it has no figures.
     """
 
@@ -127,7 +127,7 @@ class Session:
             shutil.rmtree(archives, ignore_errors=True)
 
     def _process(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Run :mod:`scripts.benchmark.measure` in a process, and return its outcome."""
+        """Run :mod:`hf_serve.scripts.benchmark.measure` in a process, and return its outcome."""
         log = self._folder / LOG
         with log.open("a", encoding="utf-8") as errors:
             process = subprocess.Popen(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from handlers.checkpoints.checkpoint_files import (
+from hf_serve.handlers.checkpoints.checkpoint_files import (
     INDEX,
     MODEL_INDEX,
     ModelIndex,
@@ -21,11 +21,11 @@ from handlers.checkpoints.checkpoint_files import (
     shard_files,
     weights_file,
 )
-from handlers.checkpoints.lora import FILES as LORA_FILES
-from handlers.checkpoints.lora import FOLDER as ADAPTERS
-from handlers.checkpoints.lora import LoraFiles, adapter_folder
-from handlers.config.handler_section import HandlerSection
-from handlers.errors import WrongCheckpoint
+from hf_serve.handlers.checkpoints.lora import FILES as LORA_FILES
+from hf_serve.handlers.checkpoints.lora import FOLDER as ADAPTERS
+from hf_serve.handlers.checkpoints.lora import LoraFiles, adapter_folder
+from hf_serve.handlers.config.handler_section import HandlerSection
+from hf_serve.handlers.errors import WrongCheckpoint
 
 # Without *.py, vocab.pkl and vocab.bin, which execute code when loaded.
 CONFIG_FILES = (

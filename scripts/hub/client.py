@@ -20,8 +20,8 @@ from huggingface_hub.hf_api import ModelInfo, RepoSibling
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, StringConstraints, ValidationError
 
-from handlers.compat.huggingface_hub import resume_download
-from scripts.hub.errors import CorruptFile, NotAHub, UnsafeListing, hub_errors
+from hf_serve.handlers.compat.huggingface_hub import resume_download
+from hf_serve.scripts.hub.errors import CorruptFile, NotAHub, UnsafeListing, hub_errors
 
 TIMEOUT = 10.0  # seconds to wait for the hub's response
 MAX_NAME = 255  # bytes; no common file system has longer names

@@ -9,9 +9,9 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from handlers import tasks
-from handlers.checkpoints.checkpoint_files import files_in
-from handlers.checkpoints.lora import (
+from hf_serve.handlers import tasks
+from hf_serve.handlers.checkpoints.checkpoint_files import files_in
+from hf_serve.handlers.checkpoints.lora import (
     CONFIG_FILE,
     FILES,
     WEIGHTS_FILE,
@@ -20,12 +20,12 @@ from handlers.checkpoints.lora import (
     check_files,
     read_settings,
 )
-from handlers.config.handler_section import CUSTOM_MODE, HandlerSection
-from handlers.errors import KitError, WrongCheckpoint, WrongConfig
-from scripts.hub.checkpoint_files import adapter_files, checkpoint_files
-from scripts.hub.client import Hub, Snapshot
-from scripts.hub.staging import Staging
-from scripts.paths import LOCAL, REQUIREMENTS
+from hf_serve.handlers.config.handler_section import CUSTOM_MODE, HandlerSection
+from hf_serve.handlers.errors import KitError, WrongCheckpoint, WrongConfig
+from hf_serve.scripts.hub.checkpoint_files import adapter_files, checkpoint_files
+from hf_serve.scripts.hub.client import Hub, Snapshot
+from hf_serve.scripts.hub.staging import Staging
+from hf_serve.scripts.paths import LOCAL, REQUIREMENTS
 
 
 class WriteError(KitError):

@@ -27,7 +27,7 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
-from handlers.errors import KitError, WrongConfig, summarize
+from hf_serve.handlers.errors import KitError, WrongConfig, summarize
 
 ALTERNATIVE = "`python scripts/make_demo_models.py` makes small models without a hub"
 

@@ -12,14 +12,14 @@ from typing import Any
 import yaml
 from transformers import PreTrainedConfig
 
-from handlers import tasks
-from handlers.checkpoints.architecture import BASES
-from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.checkpoints.checkpoint_files import MODEL_INDEX, files_in
-from handlers.compat.transformers import has_model, model_classes
-from handlers.config.handler_section import HandlerSection, modes
-from handlers.config.messages import enumerate_names
-from handlers.errors import KitError, WrongCheckpoint
+from hf_serve.handlers import tasks
+from hf_serve.handlers.checkpoints.architecture import BASES
+from hf_serve.handlers.checkpoints.checkpoint import Checkpoint
+from hf_serve.handlers.checkpoints.checkpoint_files import MODEL_INDEX, files_in
+from hf_serve.handlers.compat.transformers import has_model, model_classes
+from hf_serve.handlers.config.handler_section import HandlerSection, modes
+from hf_serve.handlers.config.messages import enumerate_names
+from hf_serve.handlers.errors import KitError, WrongCheckpoint
 
 # The modes of the hub's tasks, whose names have hyphens. Those that are not here have a mode of the
 # same name. Source: https://huggingface.co/tasks

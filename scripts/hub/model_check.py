@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from handlers import formats, tasks
-from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.checkpoints.checkpoint_files import INDEX, files_in
-from handlers.config.handler_section import AUTO, HandlerSection, save_modes
-from handlers.config.model_config import ModelConfig
-from handlers.errors import ConfigError
-from handlers.explainers import targets
-from scripts.hub.checkpoint_files import checkpoint_files
-from scripts.hub.client import Hub
-from scripts.hub.mode_detection import DetectedMode, detect_mode
+from hf_serve.handlers import formats, tasks
+from hf_serve.handlers.checkpoints.checkpoint import Checkpoint
+from hf_serve.handlers.checkpoints.checkpoint_files import INDEX, files_in
+from hf_serve.handlers.config.handler_section import AUTO, HandlerSection, save_modes
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.errors import ConfigError
+from hf_serve.handlers.explainers import targets
+from hf_serve.scripts.hub.checkpoint_files import checkpoint_files
+from hf_serve.scripts.hub.client import Hub
+from hf_serve.scripts.hub.mode_detection import DetectedMode, detect_mode
 
 # Bytes of a number in a checkpoint, and in what is served of it.
 BYTES_OF_DTYPES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}

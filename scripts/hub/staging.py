@@ -9,7 +9,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from handlers.errors import ConfigError, KitError
+from hf_serve.handlers.errors import ConfigError, KitError
 
 
 class AlreadyRunning(KitError):

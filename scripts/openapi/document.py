@@ -10,12 +10,12 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from handlers import __version__
-from handlers.config.handler_section import modes
-from scripts.openapi.operations import common_operations, route_operations, routes_of
-from scripts.openapi.schemas import schemas
-from scripts.paths import ROOT
-from scripts.serving.ports import HOST, Ports
+from hf_serve.handlers import __version__
+from hf_serve.handlers.config.handler_section import modes
+from hf_serve.scripts.installation import ROOT
+from hf_serve.scripts.openapi.operations import common_operations, route_operations, routes_of
+from hf_serve.scripts.openapi.schemas import schemas
+from hf_serve.scripts.serving.ports import HOST, Ports
 
 DOCUMENTS = ROOT / "build" / "openapi"
 ABOUT = """\

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from io import StringIO
 from typing import Any
 
-from handlers import tasks
-from handlers.explainers import targets
+from hf_serve.handlers import tasks
+from hf_serve.handlers.explainers import targets
 
 Examples = dict[str, Any]
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from handlers import protocols, tasks
-from handlers.errors import (
+from hf_serve.handlers import protocols, tasks
+from hf_serve.handlers.errors import (
     BadRequest,
     InternalError,
     NotFound,
@@ -20,15 +20,15 @@ from handlers.errors import (
     Unprocessable,
     WholeErrorBody,
 )
-from handlers.explainers import targets
-from handlers.http.response import JSON
-from handlers.http.streams import SERVER_SENT_EVENTS, Stream
-from handlers.protocols.base import Route
-from handlers.protocols.result_formats import CSV, LINES_TYPES
-from handlers.tasks.bases.text import TextTask
-from handlers.types.model_info import FILE_TYPES
-from scripts.openapi import examples
-from scripts.openapi.schemas import (
+from hf_serve.handlers.explainers import targets
+from hf_serve.handlers.http.response import JSON
+from hf_serve.handlers.http.streams import SERVER_SENT_EVENTS, Stream
+from hf_serve.handlers.protocols.base import Route
+from hf_serve.handlers.protocols.result_formats import CSV, LINES_TYPES
+from hf_serve.handlers.tasks.bases.text import TextTask
+from hf_serve.handlers.types.model_info import FILE_TYPES
+from hf_serve.scripts.openapi import examples
+from hf_serve.scripts.openapi.schemas import (
     TEXT,
     Schema,
     Schemas,

@@ -13,16 +13,16 @@ from jsonschema import Draft202012Validator
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
-from handlers import tasks
-from handlers.errors import ErrorBody, WholeErrorBody
-from handlers.explainers import targets
-from handlers.protocols.base import Route
-from handlers.protocols.hugging_face import StepEvent, TokenEvent
-from handlers.protocols.kserve_v1 import KServeError
-from handlers.protocols.open_inference import InferenceResponse
-from handlers.protocols.open_inference.tensors import InferenceRequest
-from handlers.protocols.openai.types import ChatMessage
-from handlers.types.parameters import PlainSchema, parameter_schemas
+from hf_serve.handlers import tasks
+from hf_serve.handlers.errors import ErrorBody, WholeErrorBody
+from hf_serve.handlers.explainers import targets
+from hf_serve.handlers.protocols.base import Route
+from hf_serve.handlers.protocols.hugging_face import StepEvent, TokenEvent
+from hf_serve.handlers.protocols.kserve_v1 import KServeError
+from hf_serve.handlers.protocols.open_inference import InferenceResponse
+from hf_serve.handlers.protocols.open_inference.tensors import InferenceRequest
+from hf_serve.handlers.protocols.openai.types import ChatMessage
+from hf_serve.handlers.types.parameters import PlainSchema, parameter_schemas
 
 
 class Health(TypedDict):

@@ -17,13 +17,19 @@ from typing import Any, ClassVar, Self
 
 import httpx
 
-from handlers.errors import KitError
-from handlers.http.limits import BodyLimits
-from hosts.ray_serve.local import LocalSettings
-from hosts.tracebacks import last_error
-from scripts.serving.ports import HOST, require_free
-from scripts.serving.processes import DamagedState, end_group, is_running, read_state, started_at
-from scripts.serving.server import Server
+from hf_serve.handlers.errors import KitError
+from hf_serve.handlers.http.limits import BodyLimits
+from hf_serve.hosts.ray_serve.local import LocalSettings
+from hf_serve.hosts.tracebacks import last_error
+from hf_serve.scripts.serving.ports import HOST, require_free
+from hf_serve.scripts.serving.processes import (
+    DamagedState,
+    end_group,
+    is_running,
+    read_state,
+    started_at,
+)
+from hf_serve.scripts.serving.server import Server
 
 CONSOLE = "console.log"
 POLL_SECONDS = 0.2
@@ -189,7 +195,7 @@ def _reason(log: str) -> str:
 
 
 class KServeServer(BackgroundServer):
-    """A running `python -m hosts.kserve`."""
+    """A running `python -m hf_serve.hosts.kserve`."""
 
     title: ClassVar[str] = "KServe's server"
     script: ClassVar[str] = "scripts/serve_kserve.py"
@@ -221,12 +227,12 @@ def start_kserve_server(
         "--max-response-size": limits.max_response_bytes,
     }
     arguments = [str(each) for option in options.items() for each in option]
-    command = ["-m", "hosts.kserve", *arguments, *map(str, archives)]
+    command = ["-m", "hf_serve.hosts.kserve", *arguments, *map(str, archives)]
     return KServeServer.start(command, workdir.resolve(), {"port": port}, timeout)
 
 
 class OneUrl(BackgroundServer):
-    """A running `python -m hosts.asgi` in front of TorchServe: all models at one URL."""
+    """A running `python -m hf_serve.hosts.asgi` in front of TorchServe: all models at one URL."""
 
     title: ClassVar[str] = "The server at one URL"
     script: ClassVar[str] = "scripts/serve.py"
@@ -280,7 +286,7 @@ def start_one_url(
     if watch:
         options["--watch"] = watch.resolve()
     arguments = [str(each) for option in options.items() for each in option]
-    return OneUrl.start(["-m", "hosts.asgi", *arguments], workdir, {"port": port}, timeout)
+    return OneUrl.start(["-m", "hf_serve.hosts.asgi", *arguments], workdir, {"port": port}, timeout)
 
 
 READY_FILE = "ready.json"
@@ -362,7 +368,7 @@ def start_ray_server(
         public_key=public_key and public_key.resolve(),
     )
     return RayServer.start(
-        ["-m", "hosts.ray_serve.local"],
+        ["-m", "hf_serve.hosts.ray_serve.local"],
         workdir,
         settings.model_dump(mode="json"),
         timeout,

@@ -13,19 +13,18 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from handlers.errors import KitError
-from handlers.http.limits import BodyLimits
-from hosts.command_line import plain_errors
-from scripts.archives.model_store import list_archives
-from scripts.archives.verification import unpack_signed
-from scripts.command_line import split_names
-from scripts.paths import ROOT
-from scripts.serving.background import BackgroundServer
-from scripts.serving.properties import default_ports
+from hf_serve.handlers.errors import KitError
+from hf_serve.handlers.http.limits import BodyLimits
+from hf_serve.hosts.command_line import plain_errors
+from hf_serve.scripts.archives.model_store import list_archives
+from hf_serve.scripts.archives.verification import unpack_signed
+from hf_serve.scripts.command_line import split_names
+from hf_serve.scripts.paths import CONFIG
+from hf_serve.scripts.serving.background import BackgroundServer
+from hf_serve.scripts.serving.properties import default_ports
 
 # The folder in a work folder with what was unpacked of signed archives.
 SIGNED = "signed"
-CONFIG = ROOT / "config.properties"
 PORT = default_ports(CONFIG).inference
 
 Models = Annotated[

@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import astuple, dataclass
 from urllib.parse import urlsplit
 
-from handlers.errors import KitError
+from hf_serve.handlers.errors import KitError
 
 HOST = "127.0.0.1"
 # Linux gives ports from 32768 on to connections.

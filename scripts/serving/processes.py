@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from handlers.errors import KitError
+from hf_serve.handlers.errors import KitError
 
 POLL_INTERVAL = 0.05
 # Process start times follow the system clock, which may be adjusted by this many seconds.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from handlers.errors import KitError
-from scripts.serving.ports import Ports
+from hf_serve.handlers.errors import KitError
+from hf_serve.scripts.serving.ports import Ports
 
 
 class NotInUtf8(KitError):

@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable
 
-from handlers.compat.torchserve import (
+from hf_serve.handlers.compat.torchserve import (
     LOAD_TIMEOUT,
     START_TIMEOUT,
     archive_errors,
@@ -17,12 +17,12 @@ from handlers.compat.torchserve import (
     worker_output,
     worker_pids,
 )
-from handlers.errors import KitError
-from handlers.process.resources import available_cores
-from hosts.tracebacks import last_error
-from scripts.serving.fork_server.messages import ENDED
-from scripts.serving.fork_server.start import LOG_FILE
-from scripts.serving.server import Server
+from hf_serve.handlers.errors import KitError
+from hf_serve.handlers.process.resources import available_cores
+from hf_serve.hosts.tracebacks import last_error
+from hf_serve.scripts.serving.fork_server.messages import ENDED
+from hf_serve.scripts.serving.fork_server.start import LOG_FILE
+from hf_serve.scripts.serving.server import Server
 
 POLL_INTERVAL = 0.1
 # Until Java has unpacked the archives and packages are imported; TorchServe's limit for a load.

@@ -11,10 +11,11 @@ from typing import Any
 
 import httpx
 
-from handlers.errors import KitError
-from scripts.archives.model_store import versioned, write_default
-from scripts.archives.verification import SignedStore
-from scripts.serving.tokens import Tokens
+from hf_serve.handlers.errors import KitError
+from hf_serve.scripts.archives.model_store import versioned, write_default
+from hf_serve.scripts.archives.verification import SignedStore
+from hf_serve.scripts.installation import command
+from hf_serve.scripts.serving.tokens import Tokens
 
 SUFFIXES = (".mar", ".tar.gz", "")
 # A version loads its model, which can take minutes.
@@ -192,7 +193,7 @@ class Rollout:
                 return f"{stem}{suffix}"
         raise RolloutFailed(
             f"{self.store} has no {stem}.mar; pack it with"
-            f" `python scripts/create_archive.py … --version {version} --versioned`."
+            f" `{command('pack')} … --version {version} --versioned`."
         )
 
     def _register(self, file: str, version: str, workers: int) -> None:

@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 import psutil
 
-from handlers.compat.torchserve import is_worker
-from scripts.archives.verification import SignedStore
-from scripts.serving.ports import HOST, Ports
-from scripts.serving.processes import (
+from hf_serve.handlers.compat.torchserve import is_worker
+from hf_serve.scripts.archives.verification import SignedStore
+from hf_serve.scripts.serving.ports import HOST, Ports
+from hf_serve.scripts.serving.processes import (
     DamagedState,
     end_group,
     group_members,
@@ -24,7 +24,7 @@ from scripts.serving.processes import (
     read_state,
     started_at,
 )
-from scripts.serving.tokens import KEY_FILE, Tokens, TokenType
+from hf_serve.scripts.serving.tokens import KEY_FILE, Tokens, TokenType
 
 STATE_FILE = "server.json"
 # What begins an exception in the logs, which has a separate line.

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import httpx
 
-from handlers.errors import KitError
+from hf_serve.handlers.errors import KitError
 
 KEY_FILE = "key_file.json"
 TokenType = Literal["management", "inference"]

@@ -16,20 +16,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
-from handlers.checkpoints.integrity import DamagedArchive, UntrustedArchive
-from handlers.errors import KitError
-from hosts.defaults import OFFLINE
-from scripts.archives.model_store import list_archives, why_unreadable
-from scripts.paths import MODEL_STORE, ROOT
-from scripts.serving.fork_server import start as fork_server
-from scripts.serving.fork_server.start import LOG_FILE, ForkServer
-from scripts.serving.openmp import openmp_environment
-from scripts.serving.ports import Ports, free_ports
-from scripts.serving.processes import started_at
-from scripts.serving.properties import escape, read_properties, write_properties
-from scripts.serving.readiness import ModelsFailed, start_seconds, wait_until_ready
-from scripts.serving.server import Server
-from scripts.serving.tokens import KEY_FILE
+from hf_serve.handlers.checkpoints.integrity import DamagedArchive, UntrustedArchive
+from hf_serve.handlers.errors import KitError
+from hf_serve.hosts.defaults import OFFLINE
+from hf_serve.scripts.archives.model_store import list_archives, why_unreadable
+from hf_serve.scripts.installation import ROOT
+from hf_serve.scripts.paths import CONFIG, MODEL_STORE
+from hf_serve.scripts.serving.fork_server import start as fork_server
+from hf_serve.scripts.serving.fork_server.start import LOG_FILE, ForkServer
+from hf_serve.scripts.serving.openmp import openmp_environment
+from hf_serve.scripts.serving.ports import Ports, free_ports
+from hf_serve.scripts.serving.processes import started_at
+from hf_serve.scripts.serving.properties import escape, read_properties, write_properties
+from hf_serve.scripts.serving.readiness import ModelsFailed, start_seconds, wait_until_ready
+from hf_serve.scripts.serving.server import Server
+from hf_serve.scripts.serving.tokens import KEY_FILE
 
 MINIMUM_VERSION = 17
 # Variables not passed on: workers would import from PYTHONPATH before their archive, and the others
@@ -69,7 +70,7 @@ class TorchServe:
     model_store: Path = MODEL_STORE
     models: Mapping[str, str] | Literal["all"] = "all"
     ports: Ports = field(default_factory=free_ports)
-    config: Path = ROOT / "config.properties"
+    config: Path = CONFIG
     config_overrides: Mapping[str, str] = field(default_factory=dict)
     timeout: float | None = None
     console: bool = False

@@ -18,8 +18,8 @@ import typer
 from typer.testing import CliRunner
 
 from benchmarks.bench import main
-from handlers.checkpoints.dtypes import pick_dtype
-from scripts.paths import ROOT
+from hf_serve.handlers.checkpoints.dtypes import pick_dtype
+from hf_serve.scripts.installation import ROOT
 
 CONTENDERS = ("reference", "kit")
 

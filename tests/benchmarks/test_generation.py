@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from benchmarks.generation import main
-from scripts.paths import ROOT
+from hf_serve.scripts.installation import ROOT
 
 
 @pytest.mark.nightly

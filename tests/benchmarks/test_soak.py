@@ -14,8 +14,8 @@ import pytest
 from benchmarks.reliability.clients import body_of, read_answer
 from benchmarks.reliability.faults import MODEL, PATH
 from benchmarks.soak import Row, failures
-from handlers.http.request import HttpRequest
-from scripts.paths import ROOT
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.scripts.installation import ROOT
 from tests.serving import Served
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from demo_models.evaluation import Score, f1, mean
+from hf_serve.demo_models.evaluation import Score, f1, mean
 
 
 def test_f1_counts_equal_items_of_the_same_row() -> None:

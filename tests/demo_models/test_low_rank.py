@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
-from demo_models.low_rank import add_low_rank, merge, trained_tensors
+from hf_serve.demo_models.low_rank import add_low_rank, merge, trained_tensors
 
 
 def model() -> BertForSequenceClassification:

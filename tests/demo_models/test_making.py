@@ -9,11 +9,11 @@ import pytest
 import torch
 from transformers import AutoTokenizer, GPT2LMHeadModel, pipeline
 
-from demo_models import MODES, Score, make, make_all
-from demo_models.making import UnknownMode
-from handlers.config.handler_section import modes
-from handlers.errors import WrongCheckpoint
-from scripts.hub.download import Source
+from hf_serve.demo_models import MODES, Score, make, make_all
+from hf_serve.demo_models.making import UnknownMode
+from hf_serve.handlers.config.handler_section import modes
+from hf_serve.handlers.errors import WrongCheckpoint
+from hf_serve.scripts.hub.download import Source
 from tests.sentences import refused
 
 QUICK: dict[str, Any] = {"rows": 24, "evaluation_rows": 8}
@@ -24,7 +24,7 @@ MODE = "text_generation"
 def trained_with_one_thread() -> Iterator[None]:
     """Train as the tests compute, with one thread."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("demo_models.training.THREADS", 1)
+        patch.setattr("hf_serve.demo_models.training.THREADS", 1)
         yield
 
 
@@ -73,7 +73,7 @@ def test_a_classifier_has_its_labels(mode: str, task: Any, tmp_path: Path) -> No
 def test_training_reports_its_progress_and_restores_the_state_of_torch(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("demo_models.training.THREADS", 2)
+    monkeypatch.setattr("hf_serve.demo_models.training.THREADS", 2)
     threads, state, ticks = torch.get_num_threads(), torch.get_rng_state(), list[float]()
     make("question_answering", tmp_path / "made", **QUICK, tick=ticks.append)
     assert ticks == sorted(ticks)

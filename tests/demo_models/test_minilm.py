@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from transformers import AutoModelForTokenClassification
 
-from demo_models import minilm
-from demo_models.minilm import NoMiniLM, load_model, load_tokenizer
+from hf_serve.demo_models import minilm
+from hf_serve.demo_models.minilm import NoMiniLM, load_model, load_tokenizer
 from tests.sentences import refused
 
 

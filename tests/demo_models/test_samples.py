@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from demo_models import MODES
-from demo_models.synthetic_text import entities, sentiment
-from handlers import tasks
-from handlers.types.model_info import TEXT_COLUMN
-from scripts.paths import ARTIFACTS
+from hf_serve.demo_models import MODES
+from hf_serve.demo_models.synthetic_text import entities, sentiment
+from hf_serve.handlers import tasks
+from hf_serve.handlers.types.model_info import TEXT_COLUMN
+from hf_serve.scripts.paths import ARTIFACTS
 
 # The modes of TorchServe's example that take a text alone.
 OLD_TEXT_MODES = [

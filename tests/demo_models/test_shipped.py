@@ -8,13 +8,13 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline
 
-from demo_models import Made, make, shipped
-from demo_models.evaluation import Score
-from demo_models.retrieval import RECALL, Retrieval
-from demo_models.shipped import FOLDER, ShippedTrainer
-from demo_models.train_shipped import MODES
-from demo_models.trainers import trainer_of
-from scripts import make_demo_models
+from hf_serve.demo_models import Made, make, shipped
+from hf_serve.demo_models.evaluation import Score
+from hf_serve.demo_models.retrieval import RECALL, Retrieval
+from hf_serve.demo_models.shipped import FOLDER, ShippedTrainer
+from hf_serve.demo_models.train_shipped import MODES
+from hf_serve.demo_models.trainers import trainer_of
+from hf_serve.scripts import make_demo_models
 
 LARGEST = 3_000_000
 # What each model has to reach on texts that are written by hand and that it was not trained on.

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from random import Random
 
-from demo_models.training import Feature, batches, chunks, collate
+from hf_serve.demo_models.training import Feature, batches, chunks, collate
 
 
 def feature(length: int) -> Feature:

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from scripts.paths import ROOT
+from hf_serve.scripts.installation import ROOT
 
 MANIFESTS = ROOT / "deploy" / "kubernetes"
 FOLDERS = sorted(path.parent for path in MANIFESTS.rglob("kustomization.yaml"))

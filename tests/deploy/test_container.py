@@ -18,13 +18,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from scripts.paths import ROOT
-from scripts.serving.ports import Ports, free_ports
-from scripts.serving.processes import end_group, group_members, started_at
-from scripts.serving.properties import read_properties, write_properties
-from scripts.serving.readiness import wait_until_ready
-from scripts.serving.server import Server
-from scripts.serving.torchserve import java_home
+from hf_serve.scripts.installation import ROOT
+from hf_serve.scripts.serving.ports import Ports, free_ports
+from hf_serve.scripts.serving.processes import end_group, group_members, started_at
+from hf_serve.scripts.serving.properties import read_properties, write_properties
+from hf_serve.scripts.serving.readiness import wait_until_ready
+from hf_serve.scripts.serving.server import Server
+from hf_serve.scripts.serving.torchserve import java_home
 from tests.samples import INPUTS
 
 pytestmark = pytest.mark.nightly

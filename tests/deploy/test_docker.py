@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.paths import ROOT
+from hf_serve.scripts.installation import ROOT
 
 DOCKERFILES = sorted((ROOT / "deploy" / "docker").glob("Dockerfile*"))
 HADOLINT = Path(sys.executable).parent / "hadolint"

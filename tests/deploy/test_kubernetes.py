@@ -10,9 +10,9 @@ import kubernetes_validate
 import pytest
 import typer
 
-from hosts.kserve import main
-from scripts.paths import ROOT
-from scripts.serving.properties import read_properties
+from hf_serve.hosts.kserve import main
+from hf_serve.scripts.installation import ROOT
+from hf_serve.scripts.serving.properties import read_properties
 from tests.deploy.rendered import FOLDERS, MANIFESTS, pods, render, unpack_kubectl
 from tests.e2e.clients import run_client
 
@@ -134,7 +134,7 @@ def test_the_custom_runtime_is_started_with_options_of_the_command_line(kubectl:
     found = {each["kind"]: each for each in render(kubectl, CUSTOM_RUNTIME / "base")}
     (pod,) = pods([found["ServingRuntime"]])
     *program, host, port, name, models = pod["containers"][0]["args"]
-    assert program == ["python", "-m", "hosts.kserve"]
+    assert program == ["python", "-m", "hf_serve.hosts.kserve"]
     assert (host, models) == ("--host=0.0.0.0", "/mnt/models")
     app = typer.Typer()
     app.command()(main)

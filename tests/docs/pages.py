@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from handlers.http.request import HttpRequest
-from scripts.paths import ROOT
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.scripts.installation import ROOT
 
 DOCS = ROOT / "docs"
 OWN = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]

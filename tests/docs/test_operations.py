@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from demo_models import ensure
+from hf_serve.demo_models import ensure
 from tests.checkout import copy_repository, environment_of, use_free_ports
 from tests.docs.pages import DOCS, blocks_of
 

@@ -17,15 +17,15 @@ import torch
 import yaml
 
 from benchmarks.overview import PLOT, plot
-from handlers import tasks
-from handlers.config.handler_section import HandlerSection, modes
-from handlers.config.model_config import ModelConfig, TorchServeSection
-from handlers.dispatcher import Dispatcher
-from handlers.errors import WrongConfig
-from handlers.telemetry.metrics import COUNTERS, Meter
-from handlers.types.parameters import ExplanationParameters
-from scripts.paths import ROOT
-from scripts.write_docs import render
+from hf_serve.handlers import tasks
+from hf_serve.handlers.config.handler_section import HandlerSection, modes
+from hf_serve.handlers.config.model_config import ModelConfig, TorchServeSection
+from hf_serve.handlers.dispatcher import Dispatcher
+from hf_serve.handlers.errors import WrongConfig
+from hf_serve.handlers.telemetry.metrics import COUNTERS, Meter
+from hf_serve.handlers.types.parameters import ExplanationParameters
+from hf_serve.scripts.installation import ROOT
+from hf_serve.scripts.write_docs import render
 from tests.docs.pages import DOCS, PAGES, Block, blocks, calls
 from tests.serving import Served
 

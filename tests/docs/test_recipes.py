@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from demo_models import ensure
-from scripts.paths import ROOT
-from scripts.serving.ports import free_ports
+from hf_serve.demo_models import ensure
+from hf_serve.scripts.installation import ROOT
+from hf_serve.scripts.serving.ports import free_ports
 from tests.checkout import copy_repository, environment_of, use_free_ports
 from tests.docs.pages import DOCS, Block, blocks_of
 from tests.standins.checkpoints import write_checkpoint

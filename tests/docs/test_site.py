@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from handlers.config.handler_section import modes
-from scripts import openapi
-from scripts.paths import ROOT
+from hf_serve.handlers.config.handler_section import modes
+from hf_serve.scripts import openapi
+from hf_serve.scripts.installation import ROOT
 
 MKDOCS = ROOT / ".venv-docs" / "bin" / "mkdocs"
 # Resources that a browser loads by itself; links are not among them.

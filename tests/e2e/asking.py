@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from scripts.serving.server import Server
+from hf_serve.scripts.serving.server import Server
 
 SECONDS = 300
 # A client takes 25 ms to create, most of it for certificates that loopback does not need.

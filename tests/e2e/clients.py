@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from scripts.paths import ROOT
+from hf_serve.scripts.installation import ROOT
 
 PYTHON = ROOT / ".venv-clients" / "bin" / "python"
 # That of the programs that need a framework, all of which are nightly.

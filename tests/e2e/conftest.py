@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 import yaml
 
-from demo_models import ensure
-from demo_models.trainers.text_generation import CHAT_TEMPLATE
-from handlers import tasks
-from scripts.archives.packing import pack
-from scripts.paths import MODEL_CONFIGS, MODELS
-from scripts.serving.server import Server
-from scripts.serving.torchserve import TorchServe
+from hf_serve.demo_models import ensure
+from hf_serve.demo_models.trainers.text_generation import CHAT_TEMPLATE
+from hf_serve.handlers import tasks
+from hf_serve.scripts.archives.packing import pack
+from hf_serve.scripts.paths import MODEL_CONFIGS, MODELS
+from hf_serve.scripts.serving.server import Server
+from hf_serve.scripts.serving.torchserve import TorchServe
 from tests.docs.pages import DOCS, blocks_of
 from tests.e2e.served import ENDPOINT_HANDLER, INFERENCE_SCRIPT, served_modes
 from tests.modes import cases

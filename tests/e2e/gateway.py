@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from scripts.paths import ROOT
+from hf_serve.scripts.installation import ROOT
 from tests.e2e.clients import PYTHON
 
 COMMAND = [str(PYTHON), str(ROOT / "scripts" / "grpc_gateway.py")]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from handlers.explainers import targets
-from scripts.default_modes import default_modes
+from hf_serve.handlers.explainers import targets
+from hf_serve.scripts.default_modes import default_modes
 
 # The models with their own inference code.
 ENDPOINT_HANDLER = "endpoint_handler"

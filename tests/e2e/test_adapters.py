@@ -11,9 +11,9 @@ import pytest
 import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from scripts.archives.packing import pack
-from scripts.serving.server import Server
-from scripts.serving.torchserve import TorchServe
+from hf_serve.scripts.archives.packing import pack
+from hf_serve.scripts.serving.server import Server
+from hf_serve.scripts.serving.torchserve import TorchServe
 from tests import tiny, tiny_adapters
 from tests.e2e.asking import Question, ask_at_once
 from tests.e2e.clients import run_client

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from scripts.serving.server import Server
+from hf_serve.scripts.serving.server import Server
 from tests.e2e.asking import Question, ask, ask_at_once
 
 PATH = "/predictions/question_answering"

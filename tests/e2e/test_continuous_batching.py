@@ -17,9 +17,9 @@ import pytest
 import yaml
 from safetensors.numpy import load_file, save_file
 
-from scripts.archives.packing import pack
-from scripts.serving.server import Server
-from scripts.serving.torchserve import TorchServe
+from hf_serve.scripts.archives.packing import pack
+from hf_serve.scripts.serving.server import Server
+from hf_serve.scripts.serving.torchserve import TorchServe
 from tests import tiny
 from tests.e2e.asking import CLIENT, ask_json
 from tests.e2e.clients import run_client

@@ -10,7 +10,7 @@ import torch
 import transformers
 from jsonschema import validate
 
-from scripts.serving.server import Server
+from hf_serve.scripts.serving.server import Server
 from tests.e2e.asking import CLIENT, ask_json
 from tests.e2e.served import explained_modes, served_modes
 

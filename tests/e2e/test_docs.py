@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from scripts.paths import ROOT
-from scripts.serving.server import Server
+from hf_serve.scripts.installation import ROOT
+from hf_serve.scripts.serving.server import Server
 from tests.docs.pages import DOCS, Block, blocks_of
 from tests.e2e.clients import PYTHON, SECONDS, UNSET
 from tests.e2e.conftest import SHIPPED

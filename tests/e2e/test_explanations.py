@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from scripts.paths import ARTIFACTS
-from scripts.serving.server import Server
+from hf_serve.scripts.paths import ARTIFACTS
+from hf_serve.scripts.serving.server import Server
 from tests.e2e.asking import Question, ask, ask_at_once, ask_json
 from tests.e2e.served import explained_modes
 from tests.malformed import GOOD

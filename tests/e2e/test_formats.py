@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from handlers.config.handler_section import save_modes
-from scripts.archives.packing import pack
-from scripts.paths import ROOT
-from scripts.serving.server import Server
-from scripts.serving.torchserve import TorchServe
+from hf_serve.handlers.config.handler_section import save_modes
+from hf_serve.scripts.archives.packing import pack
+from hf_serve.scripts.installation import ROOT
+from hf_serve.scripts.serving.server import Server
+from hf_serve.scripts.serving.torchserve import TorchServe
 from tests import sounds
 from tests.e2e.asking import ask_json
 from tests.e2e.conftest import EXPORTED

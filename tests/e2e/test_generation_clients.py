@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scripts.serving.server import Server
+from hf_serve.scripts.serving.server import Server
 from tests.e2e.clients import FRAMEWORKS, OLDER_CLIENTS, run_program
 from tests.e2e.test_openai import MESSAGES, PROMPT, generated
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from scripts.paths import ARTIFACTS
-from scripts.serving.server import Server
+from hf_serve.scripts.paths import ARTIFACTS
+from hf_serve.scripts.serving.server import Server
 from tests.e2e.asking import ask_json
 from tests.e2e.clients import run_client
 from tests.e2e.test_openai import MESSAGES, PROMPT, generated

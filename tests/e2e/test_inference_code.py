@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scripts.serving.server import Server
+from hf_serve.scripts.serving.server import Server
 from tests.e2e.asking import CLIENT, Question, ask, ask_json
 from tests.e2e.served import ENDPOINT_HANDLER, INFERENCE_SCRIPT
 

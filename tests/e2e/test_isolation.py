@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from scripts.serving.server import Server
+from hf_serve.scripts.serving.server import Server
 from tests.e2e.asking import Question, ask
 from tests.e2e.served import served_modes
 from tests.handlers.test_isolation import content, id_of, id_of_answer

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from hypothesis import given
 
-from scripts.serving.server import Server
+from hf_serve.scripts.serving.server import Server
 from tests.drawn import drawn
 from tests.e2e.asking import Question, ask, ask_json
 from tests.e2e.served import served_modes

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from scripts.serving.server import Server
+from hf_serve.scripts.serving.server import Server
 from tests.e2e.asking import CLIENT, Question, ask_at_once, ask_json
 from tests.e2e.documents import EVENTS, parts
 from tests.e2e.served import served_modes

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from demo_models import ensure
-from scripts.archives.packing import pack
-from scripts.paths import MODELS
-from scripts.serving.torchserve import TorchServe
+from hf_serve.demo_models import ensure
+from hf_serve.scripts.archives.packing import pack
+from hf_serve.scripts.paths import MODELS
+from hf_serve.scripts.serving.torchserve import TorchServe
 from tests.e2e.asking import Question, ask
 from tests.e2e.conftest import PATIENT
 from tests.waiting import wait_for

@@ -12,14 +12,14 @@ from typing import Any
 import httpx
 import pytest
 
-from handlers.http.limits import BodyLimits
-from scripts.archives.packing import pack
-from scripts.serving.background import OneUrl, start_one_url
-from scripts.serving.ports import free_ports
-from scripts.serving.rollout import Rollout
-from scripts.serving.server import Server
-from scripts.serving.tokens import Tokens
-from scripts.serving.torchserve import TorchServe
+from hf_serve.handlers.http.limits import BodyLimits
+from hf_serve.scripts.archives.packing import pack
+from hf_serve.scripts.serving.background import OneUrl, start_one_url
+from hf_serve.scripts.serving.ports import free_ports
+from hf_serve.scripts.serving.rollout import Rollout
+from hf_serve.scripts.serving.server import Server
+from hf_serve.scripts.serving.tokens import Tokens
+from hf_serve.scripts.serving.torchserve import TorchServe
 from tests.e2e.asking import ask_json
 from tests.e2e.clients import FRAMEWORKS, OLDER_CLIENTS, run_client, run_program
 from tests.e2e.served import served_modes

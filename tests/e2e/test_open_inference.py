@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import ts
 
-from scripts.serving.server import Server
+from hf_serve.scripts.serving.server import Server
 from tests.e2e.asking import Question, ask_at_once, ask_json
 from tests.e2e.clients import run_client
 from tests.e2e.gateway import gateway_to

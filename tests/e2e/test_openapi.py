@@ -8,10 +8,10 @@ from typing import Any
 import httpx
 import pytest
 
-from handlers import tasks
-from handlers.explainers import targets
-from handlers.explainers.targets.base import BaseExplanationTarget
-from scripts.serving.server import Server
+from hf_serve.handlers import tasks
+from hf_serve.handlers.explainers import targets
+from hf_serve.handlers.explainers.targets.base import BaseExplanationTarget
+from hf_serve.scripts.serving.server import Server
 from tests.e2e.asking import CLIENT, Question, ask, ask_at_once
 from tests.e2e.documents import JSON, Document, Example
 from tests.e2e.served import explained_modes, served_modes

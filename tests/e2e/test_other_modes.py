@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from handlers.config.handler_section import modes
-from handlers.explainers import targets
-from scripts.serving.server import Server
-from scripts.serving.torchserve import TorchServe
+from hf_serve.handlers.config.handler_section import modes
+from hf_serve.handlers.explainers import targets
+from hf_serve.scripts.serving.server import Server
+from hf_serve.scripts.serving.torchserve import TorchServe
 from tests.e2e import (
     test_describe,
     test_explanations,

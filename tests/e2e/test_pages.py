@@ -11,10 +11,10 @@ import pytest
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 
-from handlers.http.request import HttpRequest
-from handlers.telemetry.metrics import Meter
-from scripts.paths import ARTIFACTS, BUILD
-from scripts.serving.server import Server
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.telemetry.metrics import Meter
+from hf_serve.scripts.paths import ARTIFACTS, BUILD
+from hf_serve.scripts.serving.server import Server
 from tests.e2e.asking import ask_json
 from tests.e2e.served import explained_modes
 from tests.samples import INPUTS

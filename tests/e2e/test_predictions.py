@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from scripts.paths import ARTIFACTS
-from scripts.serving.server import Server
+from hf_serve.scripts.paths import ARTIFACTS
+from hf_serve.scripts.serving.server import Server
 from tests.e2e.asking import Question, ask, ask_json
 from tests.e2e.served import served_modes
 

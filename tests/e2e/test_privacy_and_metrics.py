@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from scripts.serving.server import Server
+from hf_serve.scripts.serving.server import Server
 from tests.e2e.asking import CLIENT, Question, ask_at_once, ask_json
 from tests.e2e.served import served_modes
 from tests.samples import inputs_of

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from scripts.paths import ROOT
-from scripts.serving.server import Server
-from scripts.serving.torchserve import TorchServe
+from hf_serve.scripts.installation import ROOT
+from hf_serve.scripts.serving.server import Server
+from hf_serve.scripts.serving.torchserve import TorchServe
 from tests.docs.pages import DOCS, Block, blocks_of
 from tests.e2e.clients import PYTHON, SECONDS, UNSET
 

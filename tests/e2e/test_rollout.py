@@ -13,12 +13,12 @@ import httpx
 import pytest
 import yaml
 
-from scripts.archives.model_store import list_archives
-from scripts.archives.packing import pack
-from scripts.serving.rollout import Rollout, RolloutFailed
-from scripts.serving.server import Server
-from scripts.serving.tokens import Tokens
-from scripts.serving.torchserve import TorchServe
+from hf_serve.scripts.archives.model_store import list_archives
+from hf_serve.scripts.archives.packing import pack
+from hf_serve.scripts.serving.rollout import Rollout, RolloutFailed
+from hf_serve.scripts.serving.server import Server
+from hf_serve.scripts.serving.tokens import Tokens
+from hf_serve.scripts.serving.torchserve import TorchServe
 
 pytestmark = pytest.mark.nightly
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from handlers import tasks
-from handlers.types.model_info import TEXT_COLUMN
-from scripts.serving.server import Server
+from hf_serve.handlers import tasks
+from hf_serve.handlers.types.model_info import TEXT_COLUMN
+from hf_serve.scripts.serving.server import Server
 from tests.e2e.asking import ask_json
 from tests.e2e.clients import run_client
 from tests.e2e.served import served_modes

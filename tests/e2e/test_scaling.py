@@ -8,10 +8,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from handlers.process.resources import available_cores
-from handlers.process.threads import RECOUNT_INTERVAL
-from scripts.serving.server import Server
-from scripts.serving.torchserve import TorchServe
+from hf_serve.handlers.process.resources import available_cores
+from hf_serve.handlers.process.threads import RECOUNT_INTERVAL
+from hf_serve.scripts.serving.server import Server
+from hf_serve.scripts.serving.torchserve import TorchServe
 from tests.e2e.asking import ask_json
 from tests.waiting import wait_for
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scripts.serving.server import Server
+from hf_serve.scripts.serving.server import Server
 from tests.e2e.asking import CLIENT, ask_json
 from tests.e2e.clients import run_client
 from tests.e2e.conftest import SHIPPED

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from scripts.archives.packing import pack
-from scripts.serving.ports import free_ports
-from scripts.serving.server import Server
-from scripts.serving.torchserve import TorchServe
+from hf_serve.scripts.archives.packing import pack
+from hf_serve.scripts.serving.ports import free_ports
+from hf_serve.scripts.serving.server import Server
+from hf_serve.scripts.serving.torchserve import TorchServe
 from tests import tiny
 from tests.e2e.asking import Question, ask_at_once, ask_json
 from tests.serving import Served, differences, explanation_of

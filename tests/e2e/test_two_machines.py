@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import yaml
 
-from scripts.archives.packing import pack
-from scripts.paths import ROOT
+from hf_serve.scripts.archives.packing import pack
+from hf_serve.scripts.installation import ROOT
 from tests import tiny
 from tests.serving import Served
 from tests.waiting import wait_for
@@ -100,11 +100,11 @@ def served(
     (folder / "llama.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
     archive = pack(folder / "llama.yaml", export_path=folder / "store", checked=False).path
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": DEVICE}
-    serve = ["-m", "scripts.serve", "{}", "--workdir", folder / "torchserve"]
+    serve = ["-m", "hf_serve.scripts.serve", "{}", "--workdir", folder / "torchserve"]
     start = [str(each).format("start") for each in serve]
     with (folder / "second.log").open("wb") as output:
         second = subprocess.Popen(
-            on(SECOND, sys.executable, "-m", "scripts.join_model", archive),
+            on(SECOND, sys.executable, "-m", "hf_serve.scripts.join_model", archive),
             cwd=ROOT,
             env={**environment, "UNPACKED_ARCHIVES": str(folder / "unpacked")},
             stdout=output,

@@ -15,8 +15,8 @@ import psutil
 import pytest
 import yaml
 
-from scripts.serving.server import Server
-from scripts.serving.torchserve import TorchServe
+from hf_serve.scripts.serving.server import Server
+from hf_serve.scripts.serving.torchserve import TorchServe
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.nightly
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.nightly
 HANDLER = """
 import time
 
-from handlers.transformers_handler import TransformersHandler
+from hf_serve.handlers.transformers_handler import TransformersHandler
 
 
 class FailingHandler(TransformersHandler):

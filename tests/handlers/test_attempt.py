@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from handlers.errors import (
+from hf_serve.handlers.errors import (
     BadRequest,
     DeviceFailed,
     InternalError,

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from handlers.errors import DeadlineExceeded, RequestError, RequestTooLarge
-from handlers.process.deadline import Deadline
-from handlers.types.request import Request
+from hf_serve.handlers.errors import DeadlineExceeded, RequestError, RequestTooLarge
+from hf_serve.handlers.process.deadline import Deadline
+from hf_serve.handlers.types.request import Request
 from tests.clock import Clock
 from tests.images import TEXTS
 from tests.serving import Served, differences
@@ -99,7 +99,7 @@ def test_texts_are_not_encoded_after_the_deadline(
         return encode(queries)
 
     monkeypatch.setattr(engine.task, "encode", slowly)
-    monkeypatch.setattr("handlers.batch.CHUNK_CHARACTERS", 1000)
+    monkeypatch.setattr("hf_serve.handlers.batch.CHUNK_CHARACTERS", 1000)
     requests = [Request(TEXT)] * 2 + [Request(TEXT * 40, is_batch_item=True)] * 20
     owners = [0, 1, *[2] * 20]
     outcomes = engine.predict(requests, None, Deadline(5, clock), owners)
@@ -144,7 +144,7 @@ def test_a_request_that_has_too_many_rows_is_not_encoded_further(
         return encode(queries)
 
     monkeypatch.setattr(engine.task, "encode", counted)
-    monkeypatch.setattr("handlers.batch.CHUNK_TEXTS", 4)
+    monkeypatch.setattr("hf_serve.handlers.batch.CHUNK_TEXTS", 4)
     long = request("question_answering", TEXT * 200)
     outcomes = engine.predict([long] * 100, http_request_ids=[0] * 100)
     assert sum(encoded) == 4

@@ -13,15 +13,15 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from handlers import formats
-from handlers.batching.packing import TILE
-from handlers.batching.padding import Padding, pad
-from handlers.batching.rows import Row, require_outputs
-from handlers.config.model_config import ModelConfig
-from handlers.engine import Engine
-from handlers.generation.generator import Prompt
-from handlers.generation.parameters import GenerationParameters
-from handlers.telemetry.metrics import Meter
+from hf_serve.handlers import formats
+from hf_serve.handlers.batching.packing import TILE
+from hf_serve.handlers.batching.padding import Padding, pad
+from hf_serve.handlers.batching.rows import Row, require_outputs
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.engine import Engine
+from hf_serve.handlers.generation.generator import Prompt
+from hf_serve.handlers.generation.parameters import GenerationParameters
+from hf_serve.handlers.telemetry.metrics import Meter
 from tests import families
 from tests.families import CLASSIFIERS
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from handlers.config.handler_section import modes
+from hf_serve.handlers.config.handler_section import modes
 from tests import tiny
 from tests.modes import cases
 from tests.samples import INPUTS, PARAMETERS, inputs_of, mode_params, requests_of, text_modes

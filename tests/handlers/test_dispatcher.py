@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from handlers import protocols
-from handlers.dispatcher import Dispatcher
-from handlers.http.limits import BodyLimits
-from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse, encode_json
-from handlers.protocols.base import BaseProtocol, ParsedRequest
-from handlers.tasks.base import BaseTask
-from handlers.telemetry.metrics import Meter
+from hf_serve.handlers import protocols
+from hf_serve.handlers.dispatcher import Dispatcher
+from hf_serve.handlers.http.limits import BodyLimits
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.http.response import HttpResponse, encode_json
+from hf_serve.handlers.protocols.base import BaseProtocol, ParsedRequest
+from hf_serve.handlers.tasks.base import BaseTask
+from hf_serve.handlers.telemetry.metrics import Meter
 from tests.serving import Served, differences, explanation_of, read_json
 
 Model = Callable[..., Served]

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 import torch
 
-from handlers.batching.rows import Outputs, Row
-from handlers.checkpoints.checkpoint import read_checkpoint
-from handlers.config.handler_section import HandlerSection
-from handlers.engine import HEALTH_CHECKS, Engine
-from handlers.errors import BadRequest, DeadlineExceeded, InternalError, WrongConfig
-from handlers.model import Model
-from handlers.process.threads import SeveralThreads
-from handlers.tasks.bases.text import TextTask
-from handlers.telemetry.metrics import Meter
-from handlers.types.model_info import ModelOutputs, TaskDescription, Wire
-from handlers.types.parameters import Parameters
-from handlers.types.request import Request, TokenCount
+from hf_serve.handlers.batching.rows import Outputs, Row
+from hf_serve.handlers.checkpoints.checkpoint import read_checkpoint
+from hf_serve.handlers.config.handler_section import HandlerSection
+from hf_serve.handlers.engine import HEALTH_CHECKS, Engine
+from hf_serve.handlers.errors import BadRequest, DeadlineExceeded, InternalError, WrongConfig
+from hf_serve.handlers.model import Model
+from hf_serve.handlers.process.threads import SeveralThreads
+from hf_serve.handlers.tasks.bases.text import TextTask
+from hf_serve.handlers.telemetry.metrics import Meter
+from hf_serve.handlers.types.model_info import ModelOutputs, TaskDescription, Wire
+from hf_serve.handlers.types.parameters import Parameters
+from hf_serve.handlers.types.request import Request, TokenCount
 from tests.sentences import refused
 
 Checkpoints = Callable[..., Path]

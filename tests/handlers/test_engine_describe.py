@@ -9,8 +9,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from handlers.config.handler_section import modes
-from handlers.types.model_info import ModelInfo
+from hf_serve.handlers.config.handler_section import modes
+from hf_serve.handlers.types.model_info import ModelInfo
 from tests.modes import cases
 from tests.samples import INPUTS, PARAMETERS, mode_params
 from tests.serving import Served
@@ -74,7 +74,7 @@ def test_the_described_dtype_is_what_the_model_computes_in(
     checkpoint: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, dtype: str
 ) -> None:
     supported = dtype == "bfloat16"
-    monkeypatch.setattr("handlers.checkpoints.dtypes.cpu_has_bfloat16", lambda: supported)
+    monkeypatch.setattr("hf_serve.handlers.checkpoints.dtypes.cpu_has_bfloat16", lambda: supported)
     mode = "sequence_classification"
     model = Served(checkpoint(mode), mode, dtype="auto")
     assert described(model).dtype == dtype

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from handlers.errors import (
+from hf_serve.handlers.errors import (
     BadRequest,
     DeadlineExceeded,
     EngineFailed,

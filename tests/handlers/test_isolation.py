@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse
-from handlers.telemetry.metrics import Meter
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.http.response import HttpResponse
+from hf_serve.handlers.telemetry.metrics import Meter
 from tests.e2e.asking import Question
 from tests.modes import each_mode
 from tests.random_requests import RandomRequests

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from handlers.http.request import HttpRequest
+from hf_serve.handlers.http.request import HttpRequest
 from tests.drawn import drawn
 from tests.e2e.asking import Question
 from tests.handlers.generation.test_chat import TEMPLATE

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from handlers.config.handler_section import HandlerSection, modes
-from handlers.config.model_config import ModelConfig
-from handlers.engine import Engine
-from handlers.errors import ConfigError
-from handlers.registry import (
+from hf_serve.handlers.config.handler_section import HandlerSection, modes
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.engine import Engine
+from hf_serve.handlers.errors import ConfigError
+from hf_serve.handlers.registry import (
     EXPLAINERS,
     EXPLANATION_TARGETS,
     FORMATS,
@@ -22,7 +22,7 @@ from handlers.registry import (
     TASKS,
     Registry,
 )
-from handlers.types.request import Request
+from hf_serve.handlers.types.request import Request
 
 HANDLERS = Path(__file__).resolve().parents[2] / "handlers"
 FAMILIES = {
@@ -33,9 +33,9 @@ FAMILIES = {
     "protocols": (PROTOCOLS, "Protocol"),
 }
 MEMBERS = """
-from handlers.explainers.feature_ablation import Explainer as FeatureAblation
-from handlers.explainers.targets.sequence_classification import ExplanationTarget
-from handlers.tasks.sequence_classification import Task as SequenceClassification
+from hf_serve.handlers.explainers.feature_ablation import Explainer as FeatureAblation
+from hf_serve.handlers.explainers.targets.sequence_classification import ExplanationTarget
+from hf_serve.handlers.tasks.sequence_classification import Task as SequenceClassification
 
 
 class Task(SequenceClassification):
@@ -102,7 +102,7 @@ def test_each_name_of_a_table_is_importable(folder: str) -> None:
 
 
 def test_no_entry_point_is_read_for_a_name_of_the_table() -> None:
-    registry = Registry("tasks", "handlers.tasks", "Task", ["fill_mask"])
+    registry = Registry("tasks", "tasks", "Task", ["fill_mask"])
     assert "fill_mask" in registry
     assert registry.load("fill_mask").auto_class == "AutoModelForMaskedLM"
     assert "added" not in vars(registry)

@@ -13,11 +13,11 @@ import ts
 from ts.context import Context, RequestProcessor
 from ts.metrics.metric_cache_yaml_impl import MetricsCacheYamlImpl
 
-from handlers.errors import WrongCheckpoint, WrongConfig
-from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse
-from handlers.process.deadline import Deadline
-from handlers.transformers_handler import TransformersHandler
+from hf_serve.handlers.errors import WrongCheckpoint, WrongConfig
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.http.response import HttpResponse
+from hf_serve.handlers.process.deadline import Deadline
+from hf_serve.handlers.transformers_handler import TransformersHandler
 from tests.clock import Clock
 from tests.sentences import refused
 from tests.serving import read_json
@@ -106,9 +106,11 @@ def test_a_batch_has_the_time_limit_of_the_yaml_which_a_sent_part_restarts(
 ) -> None:
     handler, made = worker
     time, ends, sent = Clock(), list[bool](), list[Any]()
-    monkeypatch.setattr("handlers.torchserve.worker.Deadline", partial(Deadline, clock=time))
     monkeypatch.setattr(
-        "handlers.torchserve.worker.send_intermediate_predict_response",
+        "hf_serve.handlers.torchserve.worker.Deadline", partial(Deadline, clock=time)
+    )
+    monkeypatch.setattr(
+        "hf_serve.handlers.torchserve.worker.send_intermediate_predict_response",
         lambda *message: sent.append(message),
     )
 
@@ -211,7 +213,7 @@ def failing(worker: Any, monkeypatch: Any) -> Any:
     def fail(*_: Any) -> Any:
         raise RuntimeError("CUDA error: device-side assert triggered")
 
-    monkeypatch.setattr("handlers.torchserve.worker.end_worker", end)
+    monkeypatch.setattr("hf_serve.handlers.torchserve.worker.end_worker", end)
     for name in ("forward", "forward_packed"):
         monkeypatch.setattr(worker[0].model, name, fail)
     return worker
@@ -265,7 +267,7 @@ def ends(monkeypatch: Any) -> Any:
         ends.append(None)
         raise Ended
 
-    monkeypatch.setattr("handlers.torchserve.worker.end_worker", end)
+    monkeypatch.setattr("hf_serve.handlers.torchserve.worker.end_worker", end)
     return ends
 
 
@@ -323,7 +325,7 @@ def test_a_model_that_cannot_answer_its_sample_is_not_served(
     def fail(*_: Any) -> Any:
         raise ValueError("a bug")
 
-    monkeypatch.setattr("handlers.tasks.sequence_classification.Task.decode", fail)
+    monkeypatch.setattr("hf_serve.handlers.tasks.sequence_classification.Task.decode", fail)
     folder = checkpoint("sequence_classification")
     handler: dict[str, Any] = {"mode": "sequence_classification"}
     with refused(WrongCheckpoint):
@@ -411,7 +413,7 @@ def test_spans_are_made_where_the_environment_names_an_endpoint(
             recorded.append(spans)
 
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
-    monkeypatch.setattr("handlers.telemetry.tracing.create", lambda *_: Recorder())
+    monkeypatch.setattr("hf_serve.handlers.telemetry.tracing.create", lambda *_: Recorder())
     config = {"handler": {"mode": "sequence_classification"}}
     made, handler = context(checkpoint("sequence_classification"), config), TransformersHandler()
     handler.initialize(made)

@@ -10,11 +10,11 @@ import pytest
 from transformers import PreTrainedTokenizerBase
 
 from benchmarks.texts import mixed_inputs
-from handlers import tasks
-from handlers.batching.packing import PackedBatch
-from handlers.config.handler_section import modes
-from handlers.telemetry.metrics import Meter
-from handlers.types.request import Request
+from hf_serve.handlers import tasks
+from hf_serve.handlers.batching.packing import PackedBatch
+from hf_serve.handlers.config.handler_section import modes
+from hf_serve.handlers.telemetry.metrics import Meter
+from hf_serve.handlers.types.request import Request
 from tests.modes import cases
 from tests.serving import Served
 

@@ -12,9 +12,9 @@ from typing import Any
 import psutil
 import pytest
 
-from handlers.http.request import HttpRequest
-from handlers.http.response import MAX_HEADER, HttpResponse
-from handlers.telemetry.metrics import Meter
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.http.response import MAX_HEADER, HttpResponse
+from hf_serve.handlers.telemetry.metrics import Meter
 from tests.e2e.asking import Question
 from tests.handlers.generation.test_chat import TEMPLATE
 from tests.handlers.test_malformed import sentence_of

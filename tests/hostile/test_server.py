@@ -18,10 +18,10 @@ import psutil
 import pytest
 import yaml
 
-from handlers.errors import InternalError
-from scripts.archives.packing import pack
-from scripts.serving.server import Server
-from scripts.serving.torchserve import TorchServe
+from hf_serve.handlers.errors import InternalError
+from hf_serve.scripts.archives.packing import pack
+from hf_serve.scripts.serving.server import Server
+from hf_serve.scripts.serving.torchserve import TorchServe
 from tests.e2e.asking import CLIENT, Question, ask_json
 from tests.handlers.generation.test_chat import TEMPLATE
 from tests.hostile.bodies import bodies

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from scripts.paths import ROOT
+from hf_serve.scripts.installation import ROOT
 
 RAY_PYTHON = ROOT / ".venv-ray" / "bin" / "python"
 SECONDS = 900

@@ -13,9 +13,9 @@ from typing import Any
 import httpx
 import yaml
 
-from handlers.dispatcher import Dispatcher
-from handlers.formats import CHOICE_FILE
-from scripts.archives.packing import pack
+from hf_serve.handlers.dispatcher import Dispatcher
+from hf_serve.handlers.formats import CHOICE_FILE
+from hf_serve.scripts.archives.packing import pack
 from tests.e2e.asking import Question
 from tests.handlers.test_isolation import answers, content
 from tests.random_requests import RandomRequests

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from hosts.archives import (
+import hf_serve
+from hf_serve.hosts.archives import (
     FOLDER_VARIABLE,
     MANIFEST,
     ArchiveError,
@@ -118,12 +119,18 @@ def test_the_package_of_the_archive_is_imported(
 ) -> None:
     (tmp_path / "handlers").mkdir()
     (tmp_path / "handlers" / "__init__.py").write_text("__version__ = 'of the archive'\n")
-    others = {name for name in sys.modules if name.partition(".")[0] == "handlers"}
-    for name in others:
-        monkeypatch.setitem(sys.modules, name, sys.modules[name])
+    (tmp_path / "handlers" / "errors.py").write_text("KitError = ValueError\n")
     monkeypatch.setattr(sys, "path", list(sys.path))
-    import_from(tmp_path)
-    import handlers  # noqa: PLC0415
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    modules, package = dict(sys.modules), vars(hf_serve).get("handlers")
+    try:
+        import_from(tmp_path)
+        from hf_serve import handlers  # noqa: PLC0415
+        from hf_serve.handlers.errors import KitError  # noqa: PLC0415
 
-    assert handlers.__version__ == "of the archive"
-    del sys.modules["handlers"]
+        assert handlers.__version__ == "of the archive"
+        assert KitError is sys.modules["handlers.errors"].KitError is ValueError
+    finally:
+        sys.modules.clear()
+        sys.modules.update(modules)
+        vars(hf_serve).update(handlers=package)

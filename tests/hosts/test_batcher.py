@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hosts.batcher import Batcher
+from hf_serve.hosts.batcher import Batcher
 
 SIZE, LONG = 3, 60.0
 

@@ -11,9 +11,9 @@ import httpx
 import psutil
 import pytest
 
-from scripts.archives.packing import pack
-from scripts.serving.background import KServeServer
-from scripts.serving.ports import free_ports
+from hf_serve.scripts.archives.packing import pack
+from hf_serve.scripts.serving.background import KServeServer
+from hf_serve.scripts.serving.ports import free_ports
 from tests.e2e.asking import CLIENT
 from tests.e2e.clients import run_client
 from tests.e2e.gateway import gateway_to

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from handlers.checkpoints.integrity import (
+from hf_serve.handlers.checkpoints.integrity import (
     SIGNATURE,
     SUMS,
     DamagedArchive,
@@ -20,12 +20,12 @@ from handlers.checkpoints.integrity import (
     sign,
     sums_of,
 )
-from hosts import mar as mar_module
-from hosts.archives import FOLDER_VARIABLE, ArchiveError, open_archive
-from hosts.mar import Mar, WrongMar
-from scripts.archives.formats import ARCHIVE_FORMATS
-from scripts.archives.manifest import MANIFEST_FILE, manifest
-from scripts.archives.verification import signed_digest, unpack_signed, verify_archive
+from hf_serve.hosts import mar as mar_module
+from hf_serve.hosts.archives import FOLDER_VARIABLE, ArchiveError, open_archive
+from hf_serve.hosts.mar import Mar, WrongMar
+from hf_serve.scripts.archives.formats import ARCHIVE_FORMATS
+from hf_serve.scripts.archives.manifest import MANIFEST_FILE, manifest
+from hf_serve.scripts.archives.verification import signed_digest, unpack_signed, verify_archive
 from tests.sentences import refused
 
 CODE = b"print('signed')\n"

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from handlers.checkpoints.integrity import SUMS
-from handlers.engine import Engine as TypedEngine
-from handlers.errors import BadRequest, ConfigError, WrongConfig
-from handlers.types.request import Request
-from hosts.notebook import Engine
+from hf_serve.handlers.checkpoints.integrity import SUMS
+from hf_serve.handlers.engine import Engine as TypedEngine
+from hf_serve.handlers.errors import BadRequest, ConfigError, WrongConfig
+from hf_serve.handlers.types.request import Request
+from hf_serve.hosts.notebook import Engine
 from tests.docs.pages import DOCS, blocks_of
 from tests.sentences import refused
 from tests.serving import Served

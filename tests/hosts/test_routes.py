@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hosts.routes import Route, UnknownRoute, find_route
+from hf_serve.hosts.routes import Route, UnknownRoute, find_route
 from tests.sentences import Sentence
 
 

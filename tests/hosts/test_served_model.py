@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from hosts.served_model import Part, ServedModel
+from hf_serve.hosts.served_model import Part, ServedModel
 from tests.sentences import refused
 from tests.waiting import wait_for
 

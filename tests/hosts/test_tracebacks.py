@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from hosts.tracebacks import last_error, last_line
+from hf_serve.hosts.tracebacks import last_error, last_line
 
 FRAMES = """Traceback (most recent call last):
   File "handler.py", line 3, in initialize
@@ -16,8 +16,14 @@ CHAIN = "\nDuring handling of the above exception, another exception occurred:\n
     ("error", "expected"),
     [
         ("KeyError: 'x'", "KeyError: 'x'"),
-        ("handlers.errors.WrongConfig: mode: is 'x'; correct it.", "mode: is 'x'; correct it."),
-        ("handlers.checkpoints.integrity.DamagedArchive: It is damaged.", "It is damaged."),
+        (
+            "handlers.errors.WrongConfig: mode: is 'x'; correct it.",
+            "mode: is 'x'; correct it.",
+        ),
+        (
+            "handlers.checkpoints.integrity.DamagedArchive: It is damaged.",
+            "It is damaged.",
+        ),
         ("RuntimeError: sizes differ\n\ta: 1\n\tb: 2", "RuntimeError: sizes differ a: 1 b: 2"),
     ],
 )

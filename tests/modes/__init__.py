@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from handlers.config.handler_section import modes
+from hf_serve.handlers.config.handler_section import modes
 from tests.modes._cases import ModeCases
 
 # One mode for each kind of rows and answers. A layer that knows a model by its description alone

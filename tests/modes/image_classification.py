@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from demo_models.synthetic_images import as_base64, draw
+from hf_serve.demo_models.synthetic_images import as_base64, draw
 from tests.modes._cases import ModeCases
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from demo_models import ensure
-from scripts.paths import MODELS
+from hf_serve.demo_models import ensure
+from hf_serve.scripts.paths import MODELS
 from tests.reference.test_pipelines import parts
 from tests.serving import Served, differences
 from tests.tiny import digest

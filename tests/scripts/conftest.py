@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.paths import ROOT
+from hf_serve.scripts.installation import ROOT
 from tests.standins.archives import write_handlers, write_weightless, write_yaml
 from tests.standins.checkpoints import write_checkpoint
 from tests.standins.hub import LocalHub

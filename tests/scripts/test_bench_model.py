@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import typer
 
-from scripts import bench_model
-from scripts.benchmark.session import Measured, Session
+from hf_serve.scripts import bench_model
+from hf_serve.scripts.benchmark.session import Measured, Session
 from tests.sentences import Sentence
 
 FIGURES = {"rows_per_second": 10.0, "fidelity": None, "tokens_per_second": None, "batch": 1}

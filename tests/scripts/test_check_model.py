@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import typer
 
-from handlers.config.handler_section import save_modes
-from scripts import check_model
-from scripts.hub.client import Hub
+from hf_serve.handlers.config.handler_section import save_modes
+from hf_serve.scripts import check_model
+from hf_serve.scripts.hub.client import Hub
 from tests.sentences import Sentence
 from tests.standins.checkpoints import write_checkpoint, write_config
 from tests.standins.hub import LocalHub

@@ -15,11 +15,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from handlers.errors import KitError
-from hosts.command_line import plain_errors
-from scripts.paths import ROOT
-from scripts.serving.ports import Ports
-from scripts.serving.properties import default_ports
+from hf_serve.handlers.errors import KitError
+from hf_serve.hosts.command_line import plain_errors
+from hf_serve.scripts.installation import ROOT
+from hf_serve.scripts.serving.ports import Ports
+from hf_serve.scripts.serving.properties import default_ports
 from tests.standins.archives import ECHO, write_archive
 
 # They run without typer, or in an environment of their own, and have tests below.
@@ -195,7 +195,9 @@ def test_pip_compile_that_fails_ends_with_its_own_words(tmp_path: Path) -> None:
     assert "no version fits" in ended.stderr and "Traceback" not in ended.stderr
 
 
-@pytest.mark.parametrize("module", ["hosts.asgi", "hosts.kserve", "hosts.torchrun.follow"])
+@pytest.mark.parametrize(
+    "module", ["hf_serve.hosts.asgi", "hf_serve.hosts.kserve", "hf_serve.hosts.torchrun.follow"]
+)
 def test_a_host_without_an_archive_says_so(module: str, tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", module, str(tmp_path)], cwd=ROOT, capture_output=True, text=True

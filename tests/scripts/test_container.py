@@ -11,11 +11,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from handlers.errors import WrongConfig
-from scripts.archives.packing import pack
-from scripts.container import ContainerSettings, NoModelNamed
-from scripts.paths import ROOT
-from scripts.serving.ports import free_ports
+from hf_serve.handlers.errors import WrongConfig
+from hf_serve.scripts.archives.packing import pack
+from hf_serve.scripts.container import ContainerSettings, NoModelNamed
+from hf_serve.scripts.installation import ROOT
+from hf_serve.scripts.serving.ports import free_ports
 from tests import tiny
 from tests.e2e.asking import CLIENT
 from tests.sentences import refused
@@ -98,7 +98,7 @@ def test_without_a_model_the_ways_to_name_one_are_listed() -> None:
 
 def test_an_unknown_task_is_refused_before_anything_is_downloaded(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "scripts.container"],
+        [sys.executable, "-m", "hf_serve.scripts.container"],
         cwd=tmp_path,
         env=environment_of(**MODEL, HF_TASK="tea-making", HF_ENDPOINT="http://127.0.0.1:9"),
         capture_output=True,
@@ -118,7 +118,9 @@ def start(tmp_path: Path) -> Iterator[Callable[..., str]]:
         port = free_ports().inference
         environment = environment_of(HF_SERVE_HOST="127.0.0.1", AIP_HTTP_PORT=str(port))
         process = subprocess.Popen(
-            [sys.executable, "-m", "scripts.container"], cwd=tmp_path, env=environment | variables
+            [sys.executable, "-m", "hf_serve.scripts.container"],
+            cwd=tmp_path,
+            env=environment | variables,
         )
         processes.append(process)
         url = f"http://127.0.0.1:{port}"

@@ -14,10 +14,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from handlers.config.handler_section import modes
-from handlers.explainers import targets
-from scripts import demo
-from scripts.default_modes import default_modes
+from hf_serve.handlers.config.handler_section import modes
+from hf_serve.handlers.explainers import targets
+from hf_serve.scripts import demo
+from hf_serve.scripts.default_modes import default_modes
 from tests.sentences import Sentence
 
 EXPLANATION = {
@@ -106,7 +106,9 @@ def test_named_modes_are_shown_and_explained_alone(run: Run, tmp_path: Path) -> 
 
 def test_an_unknown_mode_is_one_sentence_with_the_names() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "scripts.demo", "--mode", "xyz"], capture_output=True, text=True
+        [sys.executable, "-m", "hf_serve.scripts.demo", "--mode", "xyz"],
+        capture_output=True,
+        text=True,
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == Sentence("xyz", *modes())

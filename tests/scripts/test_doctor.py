@@ -9,8 +9,8 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
-from scripts.archives.packing import pack
-from scripts.doctor import (
+from hf_serve.scripts.archives.packing import pack
+from hf_serve.scripts.doctor import (
     Finding,
     Installation,
     check_archives,
@@ -18,8 +18,8 @@ from scripts.doctor import (
     check_server,
     main,
 )
-from scripts.paths import ROOT
-from scripts.serving.ports import _listener, free_ports
+from hf_serve.scripts.installation import ROOT
+from hf_serve.scripts.serving.ports import _listener, free_ports
 from tests.sentences import Sentence
 from tests.standins.archives import write_handlers, write_weightless, write_yaml
 
@@ -129,7 +129,7 @@ def test_one_worker_of_continuous_batching_is_no_problem(
 def test_archives_that_need_more_memory_than_there_is_are_a_problem(
     installed: Installation, packed: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scripts.doctor.memory_limit", lambda: 1 << 30)
+    monkeypatch.setattr("hf_serve.scripts.doctor.memory_limit", lambda: 1 << 30)
     packed("qa")
     *_, last = check_archives(installed)
     assert (last.level, last.sentence) == ("problem", Sentence("1.6 GiB"))

@@ -14,10 +14,10 @@ import psutil
 import pytest
 import typer
 
-from scripts.default_modes import default_modes
-from scripts.download_models import main
-from scripts.hub.client import Hub
-from scripts.hub.download import Source
+from hf_serve.scripts.default_modes import default_modes
+from hf_serve.scripts.download_models import main
+from hf_serve.scripts.hub.client import Hub
+from hf_serve.scripts.hub.download import Source
 from tests import tiny
 from tests.sentences import Sentence
 from tests.standins.checkpoints import write_checkpoint, write_config
@@ -33,10 +33,10 @@ class Clone:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.models = folder, folder / "artifacts" / "models"
-        for part in ("handlers", "scripts", "demo_models", "model_configs"):
-            shutil.copytree(
-                ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__")
-            )
+        ignore = shutil.ignore_patterns("__pycache__")
+        for part in ("hf_serve", "handlers", "hosts", "scripts", "demo_models", "model_configs"):
+            shutil.copytree(ROOT / part, folder / part, symlinks=True, ignore=ignore)
+        shutil.copy2(ROOT / "pyproject.toml", folder)
 
     def start(self, *arguments: object, endpoint: str, **more: str) -> subprocess.Popen[str]:
         environment = os.environ | {"HF_ENDPOINT": endpoint, "COLUMNS": "120"} | more
@@ -61,13 +61,13 @@ class Command:
 
     def __init__(self, models: Path, monkeypatch: Any, capsys: Any) -> None:
         self.models, self._monkeypatch, self._capsys = models, monkeypatch, capsys
-        monkeypatch.setattr("scripts.paths.MODELS", models)
+        monkeypatch.setattr("hf_serve.scripts.paths.MODELS", models)
         monkeypatch.setenv("COLUMNS", "120")
 
     def run(self, *configs: Path, endpoint: str) -> tuple[int, str, str]:
         """Return exit code, output and errors."""
         # huggingface_hub reads HF_ENDPOINT when it is imported, which it is already.
-        self._monkeypatch.setattr("scripts.download_models.Hub", lambda: Hub(endpoint))
+        self._monkeypatch.setattr("hf_serve.scripts.download_models.Hub", lambda: Hub(endpoint))
         self._capsys.readouterr()
         code = 0
         try:

@@ -14,13 +14,13 @@ import typer
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
-from handlers.config.model_config import ModelConfig
-from handlers.engine import Engine
-from handlers.errors import ConfigError, WrongCheckpoint
-from scripts import create_archive, download_models
-from scripts.archives.contents import contents
-from scripts.hub.client import Hub
-from scripts.paths import checkpoint_of
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.engine import Engine
+from hf_serve.handlers.errors import ConfigError, WrongCheckpoint
+from hf_serve.scripts import create_archive, download_models
+from hf_serve.scripts.archives.contents import contents
+from hf_serve.scripts.hub.client import Hub
+from hf_serve.scripts.paths import checkpoint_of
 from tests.sentences import Sentence
 from tests.standins.checkpoints import write_checkpoint, write_config
 

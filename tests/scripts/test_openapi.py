@@ -13,11 +13,11 @@ import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from handlers import tasks
-from handlers.config.handler_section import modes
-from handlers.registry import EXPLANATION_TARGETS
-from scripts import openapi
-from scripts.write_openapi import main
+from hf_serve.handlers import tasks
+from hf_serve.handlers.config.handler_section import modes
+from hf_serve.handlers.registry import EXPLANATION_TARGETS
+from hf_serve.scripts import openapi
+from hf_serve.scripts.write_openapi import main
 from tests.modes import each_mode
 from tests.samples import explained_modes, requests_of
 

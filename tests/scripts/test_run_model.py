@@ -18,14 +18,14 @@ import httpx
 import pytest
 import yaml
 
-from demo_models.minilm import minilm
-from handlers.config.model_config import ModelConfig
-from scripts import run_model
-from scripts.hub.client import Hub
-from scripts.hub.model_check import check_model
-from scripts.paths import ROOT
-from scripts.run_model import NotRunnable, example_of, name_of, write_yaml
-from scripts.serving.ports import free_ports
+from hf_serve.demo_models.minilm import minilm
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.scripts import run_model
+from hf_serve.scripts.hub.client import Hub
+from hf_serve.scripts.hub.model_check import check_model
+from hf_serve.scripts.installation import ROOT
+from hf_serve.scripts.run_model import NotRunnable, example_of, name_of, write_yaml
+from hf_serve.scripts.serving.ports import free_ports
 from tests.sentences import refused
 from tests.standins.checkpoints import write_checkpoint
 from tests.standins.hub import LocalHub

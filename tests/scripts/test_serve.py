@@ -11,10 +11,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from scripts.serving.fork_server.start import VARIABLE
-from scripts.serving.ports import free_ports, is_free
-from scripts.serving.processes import group_members
-from scripts.serving.server import Server
+from hf_serve.scripts.serving.fork_server.start import VARIABLE
+from hf_serve.scripts.serving.ports import free_ports, is_free
+from hf_serve.scripts.serving.processes import group_members
+from hf_serve.scripts.serving.server import Server
 from tests.standins.archives import ECHO, write_archive
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "serve.py"

@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 from rich.console import Console, RenderableType
 
-from handlers.media.audio import wav_in_base64
-from handlers.media.images import png_in_base64
-from scripts.terminal import (
+from hf_serve.handlers.media.audio import wav_in_base64
+from hf_serve.handlers.media.images import png_in_base64
+from hf_serve.scripts.terminal import (
     answer_text,
     exchange_table,
     explanation_lines,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from scripts.archives.contents import with_sums
-from scripts.archives.formats import ARCHIVE_FORMATS
-from scripts.archives.manifest import manifest
-from scripts.archives.model_store import split
+from hf_serve.scripts.archives.contents import with_sums
+from hf_serve.scripts.archives.formats import ARCHIVE_FORMATS
+from hf_serve.scripts.archives.manifest import manifest
+from hf_serve.scripts.archives.model_store import split
 
 ECHO = """
 import os, sys

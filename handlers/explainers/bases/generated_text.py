@@ -27,17 +27,25 @@ from captum.attr import (
 from transformers import PreTrainedTokenizerBase
 from typing_extensions import TypedDict
 
-from handlers import explainers
-from handlers.batching.tokenization import Window, tokenize
-from handlers.compat.captum import (
+from ... import explainers
+from ...batching.tokenization import Window, tokenize
+from ...compat.captum import (
     CharacterTokenizer,
     EncoderGradientXActivation,
     EncoderIntegratedGradients,
     TokenizedPrompt,
 )
-from handlers.errors import BadRequest, DeadlineExceeded, RequestError, TextTooLong, attempt
-from handlers.explainers.base import Attribution, AttributionTarget
-from handlers.explainers.bases.text import (
+from ...errors import BadRequest, DeadlineExceeded, RequestError, TextTooLong, attempt
+from ...process.deadline import Deadline
+from ...process.ranks import seeded
+from ...tasks.text2text_generation import TextToTextTask
+from ...tasks.text_generation import GenerationTask
+from ...types.parameters import ExplanationParameters, check_text
+from ...types.request import RequestState
+from ..base import Attribution, AttributionTarget
+from ..page import View, target_view, text_view
+from ..runner import TimeShares, method_for, weights_of, with_method
+from .text import (
     ExplainedTextModel,
     Segment,
     TextExplanationTarget,
@@ -46,14 +54,6 @@ from handlers.explainers.bases.text import (
     normalized,
     segment_tokens,
 )
-from handlers.explainers.page import View, target_view, text_view
-from handlers.explainers.runner import TimeShares, method_for, weights_of, with_method
-from handlers.process.deadline import Deadline
-from handlers.process.ranks import seeded
-from handlers.tasks.text2text_generation import TextToTextTask
-from handlers.tasks.text_generation import GenerationTask
-from handlers.types.parameters import ExplanationParameters, check_text
-from handlers.types.request import RequestState
 
 Values = npt.NDArray[np.float64]
 

@@ -16,8 +16,15 @@ import torch
 from PIL import Image
 from typing_extensions import TypedDict
 
-from handlers.batching.padding import ArrayRow, Batch, group_by_shape, stack
-from handlers.explainers.base import (
+from ...batching.padding import ArrayRow, Batch, group_by_shape, stack
+from ...media.images import png_in_base64
+from ...model import Model
+from ...process.deadline import Deadline
+from ...tasks.base import Label
+from ...tasks.bases.image import ImageRow, ImageTask
+from ...types.parameters import BaselineImage, ImageExplanationParameters
+from ...types.request import RequestState
+from ..base import (
     AnyTarget,
     Attribution,
     AttributionBatch,
@@ -26,15 +33,8 @@ from handlers.explainers.base import (
     ExplainedModel,
     Values,
 )
-from handlers.explainers.page import ImageView, View
-from handlers.explainers.targets.base import BaseExplanationTarget, LabelTarget
-from handlers.media.images import png_in_base64
-from handlers.model import Model
-from handlers.process.deadline import Deadline
-from handlers.tasks.base import Label
-from handlers.tasks.bases.image import ImageRow, ImageTask
-from handlers.types.parameters import BaselineImage, ImageExplanationParameters
-from handlers.types.request import RequestState
+from ..page import ImageView, View
+from ..targets.base import BaseExplanationTarget, LabelTarget
 
 TaskT = TypeVar("TaskT", bound=ImageTask)
 Array = npt.NDArray[Any]

@@ -14,10 +14,16 @@ import torch
 from tokenizers import Encoding
 from typing_extensions import TypedDict
 
-from handlers.batching.padding import Batch, Padding, group_by_length, pad, unpadded
-from handlers.batching.tokenization import Window
-from handlers.errors import BadRequest, Unprocessable
-from handlers.explainers.base import (
+from ...batching.padding import Batch, Padding, group_by_length, pad, unpadded
+from ...batching.tokenization import Window
+from ...errors import BadRequest, Unprocessable
+from ...model import Model
+from ...process.deadline import Deadline
+from ...tasks.base import Label
+from ...tasks.bases.text import TextTask
+from ...types.parameters import Granularity, TextExplanationParameters
+from ...types.request import RequestState
+from ..base import (
     AnyTarget,
     Attribution,
     AttributionBatch,
@@ -25,14 +31,8 @@ from handlers.explainers.base import (
     ExplainedModel,
     Values,
 )
-from handlers.explainers.page import View, target_view
-from handlers.explainers.targets.base import BaseExplanationTarget, as_integer, require_keys
-from handlers.model import Model
-from handlers.process.deadline import Deadline
-from handlers.tasks.base import Label
-from handlers.tasks.bases.text import TextTask
-from handlers.types.parameters import Granularity, TextExplanationParameters
-from handlers.types.request import RequestState
+from ..page import View, target_view
+from ..targets.base import BaseExplanationTarget, as_integer, require_keys
 
 
 @dataclass(frozen=True)

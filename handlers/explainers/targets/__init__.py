@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from handlers.registry import EXPLANATION_TARGETS
+from ...registry import EXPLANATION_TARGETS
 
 if TYPE_CHECKING:
-    from handlers.explainers.targets.base import BaseExplanationTarget
+    from .base import BaseExplanationTarget
 
 
 def get(mode: str) -> type[BaseExplanationTarget[Any]] | None:

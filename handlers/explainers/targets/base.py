@@ -6,17 +6,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
-from handlers.config.messages import enumerate_names, quote
-from handlers.errors import BadRequest, RequestError
-from handlers.explainers import methods_for
-from handlers.explainers.base import AnyTarget, Attribution, ExplainedModel
-from handlers.explainers.page import View
-from handlers.explainers.runner import ExplanationRunner
-from handlers.model import Model
-from handlers.process.deadline import Deadline
-from handlers.tasks.base import BaseTask, Label
-from handlers.types.parameters import ExplanationParameters, parameter_schemas
-from handlers.types.request import Request, RequestState
+from ...config.messages import enumerate_names, quote
+from ...errors import BadRequest, RequestError
+from ...model import Model
+from ...process.deadline import Deadline
+from ...tasks.base import BaseTask, Label
+from ...types.parameters import ExplanationParameters, parameter_schemas
+from ...types.request import Request, RequestState
+from .. import methods_for
+from ..base import AnyTarget, Attribution, ExplainedModel
+from ..page import View
+from ..runner import ExplanationRunner
 
 TaskT = TypeVar("TaskT", bound=BaseTask[Any, Any])
 
@@ -31,8 +31,8 @@ class BaseExplanationTarget(ABC, Generic[TaskT]):
     """The explanation target of a mode: what is explained of a prediction.
 
     What modes with the same kind of rows have in common is in a base class of theirs:
-    :class:`handlers.explainers.bases.text.TextExplanationTarget` and
-    :class:`handlers.explainers.bases.image.ImageExplanationTarget`.
+    :class:`hf_serve.handlers.explainers.bases.text.TextExplanationTarget` and
+    :class:`hf_serve.handlers.explainers.bases.image.ImageExplanationTarget`.
 
     Attributes:
         results: type of the explanation, for its schema.

@@ -15,22 +15,22 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from handlers.errors import BadRequest
-from handlers.explainers.base import (
+from ...errors import BadRequest
+from ...tasks.base import Label
+from ...tasks.feature_extraction import OUTPUT, Task
+from ...types.request import RequestState
+from ..base import (
     AttributionTarget,
     TokensComparison,
     unit_vector,
 )
-from handlers.explainers.bases.text import (
+from ..bases.text import (
     Explanation,
     Place,
     TextExplanationTarget,
     tokens_at,
 )
-from handlers.explainers.targets.base import as_integer
-from handlers.tasks.base import Label
-from handlers.tasks.feature_extraction import OUTPUT, Task
-from handlers.types.request import RequestState
+from .base import as_integer
 
 KEYS = frozenset({"token", "start", "end", "dimension"})
 

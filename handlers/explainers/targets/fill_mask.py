@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from handlers.config.messages import quote
-from handlers.errors import BadRequest
-from handlers.explainers.base import AttributionTarget
-from handlers.explainers.bases.text import (
+from ...config.messages import quote
+from ...errors import BadRequest
+from ...tasks.base import Label
+from ...tasks.bases.labels import softmax
+from ...tasks.fill_mask import Task
+from ...types.request import RequestState
+from ..base import AttributionTarget
+from ..bases.text import (
     Explanation,
     TextExplanationTarget,
 )
-from handlers.explainers.targets.base import as_integer, require_keys
-from handlers.tasks.base import Label
-from handlers.tasks.bases.labels import softmax
-from handlers.tasks.fill_mask import Task
-from handlers.types.request import RequestState
+from .base import as_integer, require_keys
 
 
 class TokenTarget(Label):

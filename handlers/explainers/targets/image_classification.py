@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy.typing as npt
 
-from handlers.explainers.bases.image import ImageLabelExplanationTarget
-from handlers.tasks.image_classification import Task
-from handlers.types.request import RequestState
+from ...tasks.image_classification import Task
+from ...types.request import RequestState
+from ..bases.image import ImageLabelExplanationTarget
 
 
 class ExplanationTarget(ImageLabelExplanationTarget[Task]):

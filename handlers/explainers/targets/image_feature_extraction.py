@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from handlers.errors import Unprocessable
-from handlers.explainers.base import Comparison, unit_vector
-from handlers.explainers.bases.image import ImageExplanation, ImageExplanationTarget, ImageTarget
-from handlers.explainers.targets.base import as_integer
-from handlers.tasks.base import Label
-from handlers.tasks.image_feature_extraction import Task
-from handlers.types.request import RequestState
+from ...errors import Unprocessable
+from ...tasks.base import Label
+from ...tasks.image_feature_extraction import Task
+from ...types.request import RequestState
+from ..base import Comparison, unit_vector
+from ..bases.image import ImageExplanation, ImageExplanationTarget, ImageTarget
+from .base import as_integer
 
 OUTPUT = "pooler_output"
 

@@ -17,19 +17,19 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from handlers.batching.padding import Batch
-from handlers.batching.rows import Outputs
-from handlers.explainers.base import Forward
-from handlers.explainers.bases.image import (
+from ...batching.padding import Batch
+from ...batching.rows import Outputs
+from ...model import Model
+from ...process.deadline import Deadline
+from ...tasks.bases.labels import softmax
+from ...tasks.image_segmentation import Task
+from ...types.request import RequestState
+from ..base import Forward
+from ..bases.image import (
     ExplainedImageModel,
     ImageLabelExplanationTarget,
     ImageTarget,
 )
-from handlers.model import Model
-from handlers.process.deadline import Deadline
-from handlers.tasks.bases.labels import softmax
-from handlers.tasks.image_segmentation import Task
-from handlers.types.request import RequestState
 
 # The share of each pixel in the mean of a class's logits, an input of the explained model.
 WEIGHTS = "pixel_weights"

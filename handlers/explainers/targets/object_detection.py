@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from handlers.config.messages import quote
-from handlers.errors import BadRequest
-from handlers.explainers.bases.image import (
+from ...config.messages import quote
+from ...errors import BadRequest
+from ...tasks.object_detection import DetectedObject, Detection, Task
+from ...types.request import RequestState
+from ..bases.image import (
     ImageExplanation,
     ImageExplanationTarget,
     ImageTarget,
     image_view,
 )
-from handlers.explainers.page import View
-from handlers.explainers.targets.base import as_integer
-from handlers.tasks.object_detection import DetectedObject, Detection, Task
-from handlers.types.request import RequestState
+from ..page import View
+from .base import as_integer
 
 
 class ObjectTarget(DetectedObject):

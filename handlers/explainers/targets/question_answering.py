@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from handlers.batching.rows import Row
-from handlers.batching.tokenization import Window
-from handlers.errors import BadRequest
-from handlers.explainers.base import Attribution, AttributionTarget
-from handlers.explainers.bases.text import (
+from ...batching.rows import Row
+from ...batching.tokenization import Window
+from ...errors import BadRequest
+from ...tasks.question_answering import AnswerSpan, Task
+from ...types.request import RequestState
+from ..base import Attribution, AttributionTarget
+from ..bases.text import (
     Attributions,
     Place,
     Segments,
@@ -24,10 +26,8 @@ from handlers.explainers.bases.text import (
     segment_texts,
     target_at,
 )
-from handlers.explainers.page import View, text_view
-from handlers.explainers.targets.base import as_integer, require_keys
-from handlers.tasks.question_answering import AnswerSpan, Task
-from handlers.types.request import RequestState
+from ..page import View, text_view
+from .base import as_integer, require_keys
 
 SIDES = ("start", "end")
 

@@ -12,18 +12,18 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from handlers.batching.tokenization import Window
-from handlers.checkpoints.sentence_transformers import OUTPUT
-from handlers.errors import BadRequest
-from handlers.explainers.base import AttributionTarget, Comparison, unit_vector
-from handlers.explainers.bases.text import (
+from ...batching.tokenization import Window
+from ...checkpoints.sentence_transformers import OUTPUT
+from ...errors import BadRequest
+from ...tasks.base import Label
+from ...tasks.sentence_embedding import EmbeddingInput, Task
+from ...types.parameters import TextExplanationParameters
+from ...types.request import Request, RequestState
+from ..base import AttributionTarget, Comparison, unit_vector
+from ..bases.text import (
     Explanation,
     TextExplanationTarget,
 )
-from handlers.tasks.base import Label
-from handlers.tasks.sentence_embedding import EmbeddingInput, Task
-from handlers.types.parameters import TextExplanationParameters
-from handlers.types.request import Request, RequestState
 
 Vector = npt.NDArray[np.float32]
 

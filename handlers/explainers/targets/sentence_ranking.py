@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from handlers.explainers.base import AttributionTarget
-from handlers.explainers.bases.text import (
+from ...tasks.base import Label
+from ...tasks.sentence_ranking import Task
+from ...types.request import RequestState
+from ..base import AttributionTarget
+from ..bases.text import (
     Explanation,
     TextExplanationTarget,
     target_at,
 )
-from handlers.explainers.targets.base import as_integer
-from handlers.tasks.base import Label
-from handlers.tasks.sentence_ranking import Task
-from handlers.types.request import RequestState
+from .base import as_integer
 
 
 class TextTarget(Label):

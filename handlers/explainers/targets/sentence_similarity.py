@@ -12,9 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from handlers.checkpoints.sentence_transformers import OUTPUT
-from handlers.explainers.base import Attribution, AttributionTarget, Comparison
-from handlers.explainers.bases.text import (
+from ...checkpoints.sentence_transformers import OUTPUT
+from ...tasks.base import Label
+from ...tasks.sentence_similarity import Task
+from ...types.request import RequestState
+from ..base import Attribution, AttributionTarget, Comparison
+from ..bases.text import (
     Attributions,
     Segments,
     TextExplanationTarget,
@@ -22,10 +25,7 @@ from handlers.explainers.bases.text import (
     normalized,
     segment_texts,
 )
-from handlers.explainers.targets.base import as_integer
-from handlers.tasks.base import Label
-from handlers.tasks.sentence_similarity import Task
-from handlers.types.request import RequestState
+from .base import as_integer
 
 
 class Side(Attributions):

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from handlers.errors import BadRequest
-from handlers.explainers.base import AttributionTarget
-from handlers.explainers.bases.text import (
+from ...errors import BadRequest
+from ...tasks.base import Label
+from ...tasks.sparse_embedding import OUTPUT, Task
+from ...types.request import RequestState
+from ..base import AttributionTarget
+from ..bases.text import (
     Explanation,
     TextExplanationTarget,
     target_at,
 )
-from handlers.explainers.targets.base import as_integer
-from handlers.tasks.base import Label
-from handlers.tasks.sparse_embedding import OUTPUT, Task
-from handlers.types.request import RequestState
+from .base import as_integer
 
 
 class WeightTarget(Label):

@@ -17,25 +17,12 @@ from tokenizers import Encoding
 from transformers import PreTrainedTokenizerBase
 from typing_extensions import TypedDict
 
-from handlers.batching.padding import Batch
-from handlers.batching.rows import Row
-from handlers.batching.tokenization import Window, tokenize
-from handlers.config.messages import quote
-from handlers.errors import BadRequest, RequestError, Unprocessable
-from handlers.explainers.base import (
-    AttributionTarget,
-    Comparison,
-    ExplainedModel,
-    Forward,
-)
-from handlers.explainers.bases.text import (
-    Explanation,
-    Segment,
-    TextExplanationTarget,
-    segment_tokens,
-)
-from handlers.explainers.targets.base import as_integer
-from handlers.tasks.table_question_answering import (
+from ...batching.padding import Batch
+from ...batching.rows import Row
+from ...batching.tokenization import Window, tokenize
+from ...config.messages import quote
+from ...errors import BadRequest, RequestError, Unprocessable
+from ...tasks.table_question_answering import (
     PREVIOUS,
     Place,
     Table,
@@ -44,8 +31,21 @@ from handlers.tasks.table_question_answering import (
     cell_probabilities,
     place_of,
 )
-from handlers.types.parameters import Granularity
-from handlers.types.request import RequestState
+from ...types.parameters import Granularity
+from ...types.request import RequestState
+from ..base import (
+    AttributionTarget,
+    Comparison,
+    ExplainedModel,
+    Forward,
+)
+from ..bases.text import (
+    Explanation,
+    Segment,
+    TextExplanationTarget,
+    segment_tokens,
+)
+from .base import as_integer
 
 OUTPUT = "logits"
 FORM = "[[row, column]]"

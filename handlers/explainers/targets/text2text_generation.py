@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from handlers.explainers.bases.generated_text import TextToTextTarget, TokenWeight
-from handlers.explainers.bases.text import Explanation
-from handlers.tasks.base import Label
-from handlers.tasks.text2text_generation import GeneratedText, Task
+from ...tasks.base import Label
+from ...tasks.text2text_generation import GeneratedText, Task
+from ..bases.generated_text import TextToTextTarget, TokenWeight
+from ..bases.text import Explanation
 
 
 class GeneratedTextExplanation(Explanation):

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from handlers.explainers.bases.generated_text import GeneratedTextTarget, TokenWeight
-from handlers.explainers.bases.text import Explanation
-from handlers.tasks.base import Label
-from handlers.tasks.text_generation import Generated, Task
+from ...tasks.base import Label
+from ...tasks.text_generation import Generated, Task
+from ..bases.generated_text import GeneratedTextTarget, TokenWeight
+from ..bases.text import Explanation
 
 
 class TextExplanation(Explanation):

@@ -11,19 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from handlers.errors import BadRequest
-from handlers.explainers.base import AttributionTarget
-from handlers.explainers.bases.text import (
+from ...errors import BadRequest
+from ...tasks.bases.labels import softmax
+from ...tasks.token_classification import Task
+from ...types.request import RequestState
+from ..base import AttributionTarget
+from ..bases.text import (
     Explanation,
     Place,
     TextExplanationTarget,
     target_at,
     tokens_at,
 )
-from handlers.explainers.targets.base import as_integer
-from handlers.tasks.bases.labels import softmax
-from handlers.tasks.token_classification import Task
-from handlers.types.request import RequestState
+from .base import as_integer
 
 
 class TokensTarget(Place):

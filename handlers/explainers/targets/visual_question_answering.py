@@ -12,12 +12,12 @@ from typing import Any
 import numpy.typing as npt
 import torch
 
-from handlers.batching.padding import Batch
-from handlers.explainers.bases.image import ExplainedImageModel, ImageLabelExplanationTarget
-from handlers.model import Model
-from handlers.process.deadline import Deadline
-from handlers.tasks.visual_question_answering import Task, fixed_patch_order
-from handlers.types.request import RequestState
+from ...batching.padding import Batch
+from ...model import Model
+from ...process.deadline import Deadline
+from ...tasks.visual_question_answering import Task, fixed_patch_order
+from ...types.request import RequestState
+from ..bases.image import ExplainedImageModel, ImageLabelExplanationTarget
 
 
 class ExplanationTarget(ImageLabelExplanationTarget[Task]):

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from handlers.explainers.base import AttributionTarget
-from handlers.explainers.bases.text import (
+from ...tasks.base import Label
+from ...tasks.zero_shot_classification import Task
+from ...types.request import RequestState
+from ..base import AttributionTarget
+from ..bases.text import (
     Explanation,
     TextExplanationTarget,
     target_at,
 )
-from handlers.explainers.targets.base import LabelTarget, candidate_number
-from handlers.tasks.base import Label
-from handlers.tasks.zero_shot_classification import Task
-from handlers.types.request import RequestState
+from .base import LabelTarget, candidate_number
 
 
 class LabelExplanation(Explanation):

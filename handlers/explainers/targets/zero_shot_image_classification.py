@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy.typing as npt
 
-from handlers.explainers.bases.image import (
+from ...model import Model
+from ...process.deadline import Deadline
+from ...tasks.zero_shot_image_classification import LOGITS, Task
+from ...types.request import RequestState
+from ..bases.image import (
     ExplainedImageModel,
     ImageLabelExplanationTarget,
     ImageTarget,
 )
-from handlers.explainers.targets.base import candidate_number
-from handlers.model import Model
-from handlers.process.deadline import Deadline
-from handlers.tasks.zero_shot_image_classification import LOGITS, Task
-from handlers.types.request import RequestState
+from .base import candidate_number
 
 
 class ExplanationTarget(ImageLabelExplanationTarget[Task]):

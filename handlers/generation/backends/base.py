@@ -14,15 +14,15 @@ from typing import TypeVar
 
 import numpy as np
 
-from handlers.batching.rows import RowOutcome
-from handlers.errors import DeadlineExceeded, Overloaded, RequestError, RequestTooLarge, attempt
-from handlers.generation.detokenization import IncrementalDecoder, decoders_of
-from handlers.generation.generator import Generator, Prompt
-from handlers.generation.logits_processors import MIN_LOGPROB, TokenScores
-from handlers.generation.stopping import GenerationState, StopTracker
-from handlers.model import Model, ModelCapabilities
-from handlers.process.deadline import PATIENCE, Deadline
-from handlers.telemetry.metrics import Meter
+from ...batching.rows import RowOutcome
+from ...errors import DeadlineExceeded, Overloaded, RequestError, RequestTooLarge, attempt
+from ...model import Model, ModelCapabilities
+from ...process.deadline import PATIENCE, Deadline
+from ...telemetry.metrics import Meter
+from ..detokenization import IncrementalDecoder, decoders_of
+from ..generator import Generator, Prompt
+from ..logits_processors import MIN_LOGPROB, TokenScores
+from ..stopping import GenerationState, StopTracker
 
 Result = TypeVar("Result")
 

@@ -1,6 +1,7 @@
 """Text generation by openvino-genai's continuous batching, for `continuousBatching: true`.
 
-openvino-genai runs in another process, :mod:`handlers.generation.backends.openvino_genai_process`.
+openvino-genai runs in another process,
+:mod:`hf_serve.handlers.generation.backends.openvino_genai_process`.
 The checkpoint itself generates a prompt whose settings openvino-genai does not support, where the
 archive has its weights. openvino-genai compiles grammars with xgrammar, which ignores a part of
 some and runs without limits, so each grammar is checked and tried in advance.
@@ -22,9 +23,9 @@ from typing import Any
 
 from transformers import GenerationConfig
 
-from handlers.batching.rows import RowOutcome
-from handlers.compat.xgrammar import error_reason, ignored_part
-from handlers.errors import (
+from ...batching.rows import RowOutcome
+from ...compat.xgrammar import error_reason, ignored_part
+from ...errors import (
     RequestError,
     RequestTooLarge,
     Unprocessable,
@@ -32,8 +33,18 @@ from handlers.errors import (
     attempt,
     summarize,
 )
-from handlers.generation.backends.process import BackendModel, BackendProcess, BackendProgram
-from handlers.generation.backends.settings import (
+from ...model import Model
+from ...process.resources import available_cores
+from ...process.threads import LazyLoad
+from ...types.model_info import GenerationInfo
+from ..batch_scheduler import BatchScheduler
+from ..generator import Generator, Prompt, end_tokens
+from ..grammar import CompileCache, TooBusyToCompile
+from ..json_schemas import Schema, relaxed, schemas_in
+from ..parameter_spec import Beams, ParameterSpec
+from ..text_grammar import TextGrammar
+from .process import BackendModel, BackendProcess, BackendProgram
+from .settings import (
     BLOCK,
     MAX_SEED,
     SAMPLING_PARAMETERS,
@@ -42,16 +53,6 @@ from handlers.generation.backends.settings import (
     unsupported_message,
     unsupported_parameters,
 )
-from handlers.generation.batch_scheduler import BatchScheduler
-from handlers.generation.generator import Generator, Prompt, end_tokens
-from handlers.generation.grammar import CompileCache, TooBusyToCompile
-from handlers.generation.json_schemas import Schema, relaxed, schemas_in
-from handlers.generation.parameter_spec import Beams, ParameterSpec
-from handlers.generation.text_grammar import TextGrammar
-from handlers.model import Model
-from handlers.process.resources import available_cores
-from handlers.process.threads import LazyLoad
-from handlers.types.model_info import GenerationInfo
 
 PROGRAM = BackendProgram(
     "openvino-genai",

@@ -3,7 +3,7 @@
 A step of the pipeline holds Python's global interpreter lock while it computes, so that in the
 process of the worker no other thread could read a request or send a token. This script imports
 nothing of the package, which would load torch. Its commands and events are described in
-:mod:`handlers.generation.backends.process`.
+:mod:`hf_serve.handlers.generation.backends.process`.
 """
 
 from __future__ import annotations

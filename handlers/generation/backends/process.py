@@ -50,19 +50,19 @@ from typing import Any, TypeVar
 import torch
 from transformers import GenerationConfig
 
-from handlers.errors import (
+from ...errors import (
     EngineFailed,
     RequestError,
     Unprocessable,
     WrongCheckpoint,
     summarize,
 )
-from handlers.generation.backends.base import ContinuousModel, NewTokens, Receive, check_capacity
-from handlers.generation.generator import Prompt
-from handlers.generation.text_grammar import TextGrammar
-from handlers.model import Model
-from handlers.process.deadline import NO_DEADLINE, Deadline
-from handlers.process.threads import LazyLoad, OneThread
+from ...model import Model
+from ...process.deadline import NO_DEADLINE, Deadline
+from ...process.threads import LazyLoad, OneThread
+from ..generator import Prompt
+from ..text_grammar import TextGrammar
+from .base import ContinuousModel, NewTokens, Receive, check_capacity
 
 logger = logging.getLogger(__name__)
 

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from transformers import GenerationConfig, PreTrainedConfig
 
-from handlers.checkpoints.model_spec import ModelSpec
-from handlers.config.messages import shorten
-from handlers.errors import WrongCheckpoint
-from handlers.generation.checkpoint_defaults import FILE_SETTINGS
-from handlers.generation.parameter_spec import ParameterSpec, specs_of
-from handlers.generation.parameters import GenerationParameters
-from handlers.process.resources import memory_limit
+from ...checkpoints.model_spec import ModelSpec
+from ...config.messages import shorten
+from ...errors import WrongCheckpoint
+from ...process.resources import memory_limit
+from ..checkpoint_defaults import FILE_SETTINGS
+from ..parameter_spec import ParameterSpec, specs_of
+from ..parameters import GenerationParameters
 
 # Whether a back end supports a parameter.
 Supports = Callable[[ParameterSpec], bool]

@@ -23,24 +23,24 @@ import torch
 from tokenizers import Encoding
 from transformers import GenerationConfig, PreTrainedModel
 
-from handlers.batching.rows import RowOutcome
-from handlers.checkpoints.model_spec import ModelSpec
-from handlers.compat.transformers import create_manager, is_stopping
-from handlers.errors import EngineFailed, RequestError, classify
-from handlers.generation.backends.base import (
+from ...batching.rows import RowOutcome
+from ...checkpoints.model_spec import ModelSpec
+from ...compat.transformers import create_manager, is_stopping
+from ...errors import EngineFailed, RequestError, classify
+from ...model import Model
+from ...process.deadline import PATIENCE
+from ..batch_scheduler import BatchScheduler
+from ..checkpoint_defaults import FILE_SETTINGS
+from ..generator import Generator, Prompt, end_tokens
+from ..parameters import GenerationParameters
+from .base import (
     GenerationBackend,
     NewTokens,
     Receive,
     run_sequences,
 )
-from handlers.generation.backends.settings import BLOCK as CACHE_BLOCK
-from handlers.generation.backends.settings import SAMPLING_PARAMETERS, cache_blocks
-from handlers.generation.batch_scheduler import BatchScheduler
-from handlers.generation.checkpoint_defaults import FILE_SETTINGS
-from handlers.generation.generator import Generator, Prompt, end_tokens
-from handlers.generation.parameters import GenerationParameters
-from handlers.model import Model
-from handlers.process.deadline import PATIENCE
+from .settings import BLOCK as CACHE_BLOCK
+from .settings import SAMPLING_PARAMETERS, cache_blocks
 
 logger = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """Text generation by vLLM, for `engine: vllm`.
 
 vLLM requires other versions of packages, so it runs in another process, with the Python that the
-YAML names: :mod:`handlers.generation.backends.vllm_process`.
+YAML names: :mod:`hf_serve.handlers.generation.backends.vllm_process`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,19 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
-from handlers.checkpoints.checkpoint_files import check_weights
-from handlers.checkpoints.dtypes import quantization_method
-from handlers.checkpoints.model_spec import ModelSpec
-from handlers.errors import InternalError, RequestError, Unprocessable, WrongConfig
-from handlers.generation.backends.process import BackendModel, BackendProcess, BackendProgram
-from handlers.generation.backends.settings import (
+from ...checkpoints.checkpoint_files import check_weights
+from ...checkpoints.dtypes import quantization_method
+from ...checkpoints.model_spec import ModelSpec
+from ...errors import InternalError, RequestError, Unprocessable, WrongConfig
+from ...model import Model
+from ...process.threads import LazyLoad
+from ...types.model_info import GenerationInfo
+from ..generator import Prompt, end_tokens
+from ..parameter_spec import ParameterSpec
+from ..parameters import MAX_TOP_TOKENS, GenerationParameters
+from ..text_grammar import TextGrammar
+from .process import BackendModel, BackendProcess, BackendProgram
+from .settings import (
     GIGABYTE,
     MAX_SEED,
     SAMPLING_PARAMETERS,
@@ -35,13 +42,6 @@ from handlers.generation.backends.settings import (
     unsupported_message,
     unsupported_parameters,
 )
-from handlers.generation.generator import Prompt, end_tokens
-from handlers.generation.parameter_spec import ParameterSpec
-from handlers.generation.parameters import MAX_TOP_TOKENS, GenerationParameters
-from handlers.generation.text_grammar import TextGrammar
-from handlers.model import Model
-from handlers.process.threads import LazyLoad
-from handlers.types.model_info import GenerationInfo
 
 logger = logging.getLogger(__name__)
 

@@ -1,9 +1,9 @@
 """The process that runs vLLM; :mod:`vllm` starts it.
 
 It may run with another Python than the worker, so this script imports nothing of the package.
-:mod:`handlers.generation.backends.process` describes its commands and events. Its arguments are
-vLLM's `AsyncEngineArgs`, and the settings of a sequence are `SamplingParams` and a `grammar` in
-llguidance's variant of Lark.
+:mod:`hf_serve.handlers.generation.backends.process` describes its commands and events. Its
+arguments are vLLM's `AsyncEngineArgs`, and the settings of a sequence are `SamplingParams` and a
+`grammar` in llguidance's variant of Lark.
 """
 
 from __future__ import annotations

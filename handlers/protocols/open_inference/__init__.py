@@ -30,14 +30,16 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
-from handlers.config.messages import enumerate_names, shorten, suggest
-from handlers.errors import BadRequest, NotFound, RequestError, attempt
-from handlers.http.request import HttpRequest
-from handlers.http.response import JSON, HttpResponse, encode_json
-from handlers.protocols.base import BaseProtocol, ParsedRequest
-from handlers.protocols.items import read_item
-from handlers.protocols.kserve_v1 import KServeError
-from handlers.protocols.open_inference.tensors import (
+from ...config.messages import enumerate_names, shorten, suggest
+from ...errors import BadRequest, NotFound, RequestError, attempt
+from ...http.request import HttpRequest
+from ...http.response import JSON, HttpResponse, encode_json
+from ...types.model_info import SINGLE_VALUES, Columns, ModelInfo
+from ...types.request import Request
+from ..base import BaseProtocol, ParsedRequest
+from ..items import read_item
+from ..kserve_v1 import KServeError
+from .tensors import (
     BYTES,
     JSON_TEXTS,
     LENGTH_OF_JSON,
@@ -50,8 +52,6 @@ from handlers.protocols.open_inference.tensors import (
     read_tensors,
     split_body,
 )
-from handlers.types.model_info import SINGLE_VALUES, Columns, ModelInfo
-from handlers.types.request import Request
 
 OCTETS = "application/octet-stream"
 PREFIX = re.compile(r"v2(/|$)")

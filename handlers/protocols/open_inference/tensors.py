@@ -17,11 +17,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, SkipValidation, model_validator
 
-from handlers.config.messages import quote, shorten
-from handlers.errors import BadRequest, RequestTooLarge, Unprocessable
-from handlers.http.decoding import decode_text, is_utf8, parse_json
-from handlers.http.request import HttpRequest
-from handlers.types.parameters import MAX_KEYS, MAX_VALUES, check_size, json_type, parse_body
+from ...config.messages import quote, shorten
+from ...errors import BadRequest, RequestTooLarge, Unprocessable
+from ...http.decoding import decode_text, is_utf8, parse_json
+from ...http.request import HttpRequest
+from ...types.parameters import MAX_KEYS, MAX_VALUES, check_size, json_type, parse_body
 
 BYTES: Literal["BYTES"] = "BYTES"
 Datatype = Literal[

@@ -12,12 +12,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from handlers.config.messages import shorten
-from handlers.errors import NotFound, RequestError
-from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse, encode_json
-from handlers.http.streams import SERVER_SENT_EVENTS, streaming_started
-from handlers.protocols.base import (
+from ...config.messages import shorten
+from ...errors import NotFound, RequestError
+from ...http.request import HttpRequest
+from ...http.response import HttpResponse, encode_json
+from ...http.streams import SERVER_SENT_EVENTS, streaming_started
+from ...types.model_info import ModelInfo
+from ..base import (
     NO_BODY,
     BaseProtocol,
     ParsedRequest,
@@ -25,15 +26,14 @@ from handlers.protocols.base import (
     first_error,
     with_names,
 )
-from handlers.protocols.openai.audio import Speech, Transcriptions, Translations
-from handlers.protocols.openai.embeddings import Embeddings
-from handlers.protocols.openai.endpoint import Endpoint, model_entries
-from handlers.protocols.openai.errors import ModelNotFound, error_body, key_names, to_openai_error
-from handlers.protocols.openai.generation import Chat, Completions
-from handlers.protocols.openai.images import Images
-from handlers.protocols.openai.responses import Responses
-from handlers.protocols.openai.types import ModelList, OpenAIError, ServedModelStatus
-from handlers.types.model_info import ModelInfo
+from .audio import Speech, Transcriptions, Translations
+from .embeddings import Embeddings
+from .endpoint import Endpoint, model_entries
+from .errors import ModelNotFound, error_body, key_names, to_openai_error
+from .generation import Chat, Completions
+from .images import Images
+from .responses import Responses
+from .types import ModelList, OpenAIError, ServedModelStatus
 
 # All below v1, but for KServe's paths such as v1/models/M:predict; v1 may be left out.
 PATH = re.compile(

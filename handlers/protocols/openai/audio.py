@@ -14,16 +14,16 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, SkipValidation
 
-from handlers.errors import BadRequest, Unprocessable
-from handlers.http.request import HttpRequest
-from handlers.http.response import JSON, HttpResponse, encode_json
-from handlers.media.audio import convert_wav, seconds_of, wav_to_pcm
-from handlers.protocols.base import KeyTable, ParsedRequest, Route, honoured, ignored, refused
-from handlers.protocols.openai.endpoint import Body, Call, Endpoint, adapter_parameters
-from handlers.protocols.openai.types import DetailedTranscription, OpenAIError, Transcription
-from handlers.types.model_info import ModelInfo
-from handlers.types.parameters import WholeNumbers
-from handlers.types.request import Request
+from ...errors import BadRequest, Unprocessable
+from ...http.request import HttpRequest
+from ...http.response import JSON, HttpResponse, encode_json
+from ...media.audio import convert_wav, seconds_of, wav_to_pcm
+from ...types.model_info import ModelInfo
+from ...types.parameters import WholeNumbers
+from ...types.request import Request
+from ..base import KeyTable, ParsedRequest, Route, honoured, ignored, refused
+from .endpoint import Body, Call, Endpoint, adapter_parameters
+from .types import DetailedTranscription, OpenAIError, Transcription
 
 Format = Literal["json", "text", "srt", "verbose_json", "vtt"]
 Granularity = Literal["segment", "word"]

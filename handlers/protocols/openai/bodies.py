@@ -26,17 +26,17 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from typing_extensions import TypedDict
 
-from handlers.config.messages import enumerate_names, shorten
-from handlers.errors import BadRequest, Unprocessable
-from handlers.generation.parameter_spec import ParameterSpec, specs_of
-from handlers.generation.parameters import (
+from ...config.messages import enumerate_names, shorten
+from ...errors import BadRequest, Unprocessable
+from ...generation.parameter_spec import ParameterSpec, specs_of
+from ...generation.parameters import (
     GenerationParameters,
     NotNegative,
     TopTokens,
 )
-from handlers.protocols.base import Key, KeyTable, honoured, ignored, refused
-from handlers.protocols.openai.endpoint import Body
-from handlers.types.request import TokenIds
+from ...types.request import TokenIds
+from ..base import Key, KeyTable, honoured, ignored, refused
+from .endpoint import Body
 
 ANY_OBJECT = {"type": "object"}
 # What vLLM binds a text to, by the names of its `structured_outputs` and after `guided_`.

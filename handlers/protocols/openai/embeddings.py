@@ -16,9 +16,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt, SkipValidation
 
-from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse, encode_json
-from handlers.protocols.base import (
+from ...http.request import HttpRequest
+from ...http.response import HttpResponse, encode_json
+from ...types.request import Request, TokenCount
+from ..base import (
     KeyTable,
     ParsedRequest,
     Route,
@@ -27,10 +28,9 @@ from handlers.protocols.base import (
     texts_or_ids,
     tokens_read,
 )
-from handlers.protocols.openai.bodies import SCHEDULING
-from handlers.protocols.openai.endpoint import Body, Call, Endpoint, adapter_parameters, served_name
-from handlers.protocols.openai.types import EmbeddingList, OpenAIError
-from handlers.types.request import Request, TokenCount
+from .bodies import SCHEDULING
+from .endpoint import Body, Call, Endpoint, adapter_parameters, served_name
+from .types import EmbeddingList, OpenAIError
 
 # Clients read other numbers as these, whatever the YAML of the model sets.
 FLOATS: Mapping[str, Any] = {"precision": "float32", "encoding_format": "float"}

@@ -10,15 +10,15 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import ConfigDict
 
-from handlers import __version__
-from handlers.errors import RequestError
-from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse
-from handlers.protocols.base import ParsedRequest, Route
-from handlers.protocols.openai.errors import ModelNotFound
-from handlers.protocols.openai.types import ServedModel
-from handlers.types.model_info import ModelInfo
-from handlers.types.parameters import WholeNumbers, parse_body
+from ... import __version__
+from ...errors import RequestError
+from ...http.request import HttpRequest
+from ...http.response import HttpResponse
+from ...types.model_info import ModelInfo
+from ...types.parameters import WholeNumbers, parse_body
+from ..base import ParsedRequest, Route
+from .errors import ModelNotFound
+from .types import ServedModel
 
 
 class Body(WholeNumbers):

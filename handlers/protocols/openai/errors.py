@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from handlers.config.messages import enumerate_names, quote
-from handlers.errors import BadRequest, NotFound, RequestError, TextTooLong
-from handlers.protocols.openai.types import OpenAIError, OpenAIProblem
-from handlers.types.model_info import Limits
+from ...config.messages import enumerate_names, quote
+from ...errors import BadRequest, NotFound, RequestError, TextTooLong
+from ...types.model_info import Limits
+from .types import OpenAIError, OpenAIProblem
 
 CONTEXT_CODE: Literal["context_length_exceeded"] = "context_length_exceeded"
 

@@ -14,28 +14,29 @@ from functools import partial
 from itertools import accumulate, repeat
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from handlers.errors import RequestError
-from handlers.generation.parameters import check_best_of
-from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse, encode_json
-from handlers.http.streams import SERVER_SENT_EVENTS, HttpTextStream, event
-from handlers.protocols.base import ParsedRequest, Route, check_count
-from handlers.protocols.openai.bodies import (
+from ...errors import RequestError
+from ...generation.parameters import check_best_of
+from ...http.request import HttpRequest
+from ...http.response import HttpResponse, encode_json
+from ...http.streams import SERVER_SENT_EVENTS, HttpTextStream, event
+from ...types.request import MAX_MESSAGES, GeneratedToken, Request, TextToken
+from ..base import ParsedRequest, Route, check_count
+from .bodies import (
     CHAT,
     COMPLETIONS,
     ChatBody,
     CompletionBody,
     Sampling,
 )
-from handlers.protocols.openai.endpoint import (
+from .endpoint import (
     Call,
     Endpoint,
     adapter_parameters,
     fingerprint,
     served_name,
 )
-from handlers.protocols.openai.errors import error_body
-from handlers.protocols.openai.types import (
+from .errors import error_body
+from .types import (
     CallOfTool,
     CallPart,
     ChatChoice,
@@ -57,7 +58,6 @@ from handlers.protocols.openai.types import (
     TextLogprobs,
     Usage,
 )
-from handlers.types.request import MAX_MESSAGES, GeneratedToken, Request, TextToken
 
 # A token of a text, and the most likely ones in its place.
 Scored = tuple[TextToken, Sequence[TextToken]]

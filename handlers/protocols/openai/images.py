@@ -19,16 +19,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt
 
-from handlers.errors import RequestError, Unprocessable
-from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse, encode_json
-from handlers.http.streams import SERVER_SENT_EVENTS, HttpStepStream, event
-from handlers.media.images import convert_png
-from handlers.protocols.base import KeyTable, ParsedRequest, Route, ignored, refused
-from handlers.protocols.openai.endpoint import Body, Call, Endpoint
-from handlers.protocols.openai.errors import error_body
-from handlers.protocols.openai.types import ImageEvent, ImageFormat, ImagesResponse, OpenAIError
-from handlers.types.request import Request
+from ...errors import RequestError, Unprocessable
+from ...http.request import HttpRequest
+from ...http.response import HttpResponse, encode_json
+from ...http.streams import SERVER_SENT_EVENTS, HttpStepStream, event
+from ...media.images import convert_png
+from ...types.request import Request
+from ..base import KeyTable, ParsedRequest, Route, ignored, refused
+from .endpoint import Body, Call, Endpoint
+from .errors import error_body
+from .types import ImageEvent, ImageFormat, ImagesResponse, OpenAIError
 
 EXTENSIONS = ("negative_prompt", "num_inference_steps", "guidance_scale", "seed")
 EXAMPLE = {"prompt": "a red circle", "num_inference_steps": 20, "seed": 1}

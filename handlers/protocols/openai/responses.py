@@ -25,12 +25,14 @@ from pydantic import (
     field_validator,
 )
 
-from handlers.config.messages import quote
-from handlers.errors import BadRequest, RequestError, Unprocessable
-from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse, encode_json
-from handlers.http.streams import SERVER_SENT_EVENTS, HttpTextStream, event
-from handlers.protocols.base import (
+from ...config.messages import quote
+from ...errors import BadRequest, RequestError, Unprocessable
+from ...http.request import HttpRequest
+from ...http.response import HttpResponse, encode_json
+from ...http.streams import SERVER_SENT_EVENTS, HttpTextStream, event
+from ...types.parameters import json_type
+from ...types.request import MAX_MESSAGES, GeneratedToken, Request
+from ..base import (
     Key,
     KeyTable,
     ParsedRequest,
@@ -40,9 +42,9 @@ from handlers.protocols.base import (
     ignored,
     refused,
 )
-from handlers.protocols.openai.bodies import BOOKKEEPING, SCHEDULING, Items, Sampling
-from handlers.protocols.openai.endpoint import Body, Call, Endpoint, adapter_parameters, served_name
-from handlers.protocols.openai.types import (
+from .bodies import BOOKKEEPING, SCHEDULING, Items, Sampling
+from .endpoint import Body, Call, Endpoint, adapter_parameters, served_name
+from .types import (
     OpenAIError,
     OutputMessage,
     OutputText,
@@ -51,8 +53,6 @@ from handlers.protocols.openai.types import (
     ResponseStatus,
     ResponseUsage,
 )
-from handlers.types.parameters import json_type
-from handlers.types.request import MAX_MESSAGES, GeneratedToken, Request
 
 TEXT_PARTS = {"input_text": "text", "output_text": "text", "refusal": "refusal"}
 IMAGE_PART = "input_image"
@@ -153,7 +153,7 @@ class ResponseStream(HttpTextStream):
         return {"item_id": self._template.message_id, **INDEXES}
 
     def _event(self, name: str, **facts: Any) -> bytes:
-        """Return an event, a `ResponseEvent` of :mod:`handlers.protocols.openai.types`."""
+        """Return an event, a `ResponseEvent` of :mod:`hf_serve.handlers.protocols.openai.types`."""
         number, self._count = self._count, self._count + 1
         return event({"type": name, "sequence_number": number, **facts}, name)
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
-from handlers.http.request import HttpRequest
-from handlers.protocols import openai
-from handlers.protocols.openai.bodies import CHAT, COMPLETIONS
-from handlers.protocols.openai.embeddings import Embeddings
-from handlers.protocols.openai.generation import Chat, Completions
+from ...http.request import HttpRequest
+from .. import openai
+from .bodies import CHAT, COMPLETIONS
+from .embeddings import Embeddings
+from .generation import Chat, Completions
 
 GENERATION = {"messages": Chat.path(), "prompt": Completions.path()}
 SETTINGS = {*CHAT.keys, *COMPLETIONS.keys} - GENERATION.keys()

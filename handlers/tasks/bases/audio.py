@@ -8,17 +8,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from handlers.batching.padding import ArrayRow
-from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.checkpoints.graph_inputs import AnyLengthInputs, ArrayInputs
-from handlers.config.handler_section import HandlerSection
-from handlers.config.model_config import ModelConfig
-from handlers.errors import RequestTooLarge, Unprocessable, summarize
-from handlers.media.audio import AUDIO, INSTALL, PACKAGES, Samples, read_audio
-from handlers.model import Model
-from handlers.process.packages import require_package
-from handlers.tasks.bases.media import MediaInput, MediaTask
-from handlers.types.model_info import AUDIO_COLUMN, Rows, Wire
+from ...batching.padding import ArrayRow
+from ...checkpoints.checkpoint import Checkpoint
+from ...checkpoints.graph_inputs import AnyLengthInputs, ArrayInputs
+from ...config.handler_section import HandlerSection
+from ...config.model_config import ModelConfig
+from ...errors import RequestTooLarge, Unprocessable, summarize
+from ...media.audio import AUDIO, INSTALL, PACKAGES, Samples, read_audio
+from ...model import Model
+from ...process.packages import require_package
+from ...types.model_info import AUDIO_COLUMN, Rows, Wire
+from .media import MediaInput, MediaTask
 
 # A minute at 16 kHz.
 DEFAULT_BATCH_SAMPLES = 960_000

@@ -12,19 +12,19 @@ import numpy.typing as npt
 from pydantic import PositiveInt
 from transformers import BatchEncoding, PreTrainedConfig
 
-from handlers.batching.padding import Side
-from handlers.batching.rows import Outputs, Row
-from handlers.batching.tokenization import Window, check_length, read_in_lower_case, tokenize
-from handlers.checkpoints.architecture import base_class_for
-from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.checkpoints.pooling import PoolingHead
-from handlers.checkpoints.sentence_transformers import OUTPUT, PROMPT_MASK, SentenceTransformer
-from handlers.config.handler_section import HandlerSection
-from handlers.config.messages import enumerate_names, quote
-from handlers.errors import BadRequest, RequestError, TextTooLong, attempt
-from handlers.tasks.bases.text import TextTask, TruncationParameters
-from handlers.types.parameters import check_text
-from handlers.types.request import TokenIds
+from ...batching.padding import Side
+from ...batching.rows import Outputs, Row
+from ...batching.tokenization import Window, check_length, read_in_lower_case, tokenize
+from ...checkpoints.architecture import base_class_for
+from ...checkpoints.checkpoint import Checkpoint
+from ...checkpoints.pooling import PoolingHead
+from ...checkpoints.sentence_transformers import OUTPUT, PROMPT_MASK, SentenceTransformer
+from ...config.handler_section import HandlerSection
+from ...config.messages import enumerate_names, quote
+from ...errors import BadRequest, RequestError, TextTooLong, attempt
+from ...types.parameters import check_text
+from ...types.request import TokenIds
+from .text import TextTask, TruncationParameters
 
 InputT = TypeVar("InputT")
 Vector = npt.NDArray[np.float32]

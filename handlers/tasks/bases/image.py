@@ -17,30 +17,30 @@ from transformers import GenerationConfig, PreTrainedTokenizerBase, StoppingCrit
 from transformers.image_processing_utils import BaseImageProcessor
 from typing_extensions import TypedDict
 
-from handlers.batching.padding import ArrayRow, Batch
-from handlers.batching.rows import Outputs
-from handlers.batching.tokenization import check_length, tokenize
-from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.checkpoints.graph_inputs import ArrayInputs
-from handlers.config.handler_section import HandlerSection
-from handlers.config.model_config import ModelConfig
-from handlers.errors import (
+from ...batching.padding import ArrayRow, Batch
+from ...batching.rows import Outputs
+from ...batching.tokenization import check_length, tokenize
+from ...checkpoints.checkpoint import Checkpoint
+from ...checkpoints.graph_inputs import ArrayInputs
+from ...config.handler_section import HandlerSection
+from ...config.model_config import ModelConfig
+from ...errors import (
     DeadlineExceeded,
     RequestTooLarge,
     Unprocessable,
     WrongCheckpoint,
     summarize,
 )
-from handlers.generation.checkpoint_defaults import check_beams, with_checked_defaults
-from handlers.generation.detokenization import AS_GENERATED
-from handlers.generation.stopping import DeadlineCriterion
-from handlers.media.images import IMAGE, read_image
-from handlers.model import Model
-from handlers.process.deadline import Deadline
-from handlers.tasks.bases.media import MediaInput, MediaTask
-from handlers.types.model_info import IMAGE_COLUMN, Limits, Rows, Wire
-from handlers.types.parameters import check_object, check_text
-from handlers.types.request import Request
+from ...generation.checkpoint_defaults import check_beams, with_checked_defaults
+from ...generation.detokenization import AS_GENERATED
+from ...generation.stopping import DeadlineCriterion
+from ...media.images import IMAGE, read_image
+from ...model import Model
+from ...process.deadline import Deadline
+from ...types.model_info import IMAGE_COLUMN, Limits, Rows, Wire
+from ...types.parameters import check_object, check_text
+from ...types.request import Request
+from .media import MediaInput, MediaTask
 
 PIXELS = "pixel_values"
 # What the two ways are compared on, in width and height.

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import AliasChoices, Field
 
-from handlers.errors import BadRequest, RequestTooLarge
-from handlers.tasks.base import Label
-from handlers.types.parameters import Parameters, check_text
+from ...errors import BadRequest, RequestTooLarge
+from ...types.parameters import Parameters, check_text
+from ..base import Label
 
 
 def softmax(logits: npt.NDArray[Any]) -> npt.NDArray[np.float64]:

@@ -11,18 +11,18 @@ from typing import Any, TypeVar
 
 import torch
 
-from handlers.batching.padding import ArrayRow, Batch, group_by_shape, run_by_shape, stack
-from handlers.batching.rows import RowOutcome
-from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.config.handler_section import HandlerSection
-from handlers.errors import RequestError, attempt
-from handlers.media.files import MediaFiles, MediaType, RemoteFile
-from handlers.model import Model
-from handlers.process.deadline import NO_DEADLINE, Deadline, before
-from handlers.tasks.base import BaseTask
-from handlers.telemetry.metrics import Meter
-from handlers.types.model_info import Limits
-from handlers.types.request import Request
+from ...batching.padding import ArrayRow, Batch, group_by_shape, run_by_shape, stack
+from ...batching.rows import RowOutcome
+from ...checkpoints.checkpoint import Checkpoint
+from ...config.handler_section import HandlerSection
+from ...errors import RequestError, attempt
+from ...media.files import MediaFiles, MediaType, RemoteFile
+from ...model import Model
+from ...process.deadline import NO_DEADLINE, Deadline, before
+from ...telemetry.metrics import Meter
+from ...types.model_info import Limits
+from ...types.request import Request
+from ..base import BaseTask
 
 # Reading a file costs as much as encoding this number of characters: the time limit is checked
 # after each 16 files.

@@ -17,29 +17,29 @@ import numpy as np
 import torch
 from transformers import StoppingCriteria, StoppingCriteriaList
 
-from handlers.batching.padding import ArrayRow, Batch, stack
-from handlers.batching.rows import Outputs
-from handlers.checkpoints.checkpoint import Checkpoint
-from handlers.checkpoints.probe_rows import WRITTEN
-from handlers.compat.transformers import (
+from ...batching.padding import ArrayRow, Batch, stack
+from ...batching.rows import Outputs
+from ...checkpoints.checkpoint import Checkpoint
+from ...checkpoints.probe_rows import WRITTEN
+from ...compat.transformers import (
     WHISPER_LANGUAGE_CODES,
     WHISPER_LANGUAGES,
     join_chunks,
     word_offsets,
 )
-from handlers.config.messages import quote
-from handlers.errors import (
+from ...config.messages import quote
+from ...errors import (
     BadRequest,
     DeadlineExceeded,
     TextTooLong,
     Unprocessable,
     WrongCheckpoint,
 )
-from handlers.generation.checkpoint_defaults import with_checked_defaults
-from handlers.generation.stopping import DeadlineCriterion
-from handlers.model import Model
-from handlers.process.deadline import Deadline
-from handlers.process.ranks import seeded
+from ...generation.checkpoint_defaults import with_checked_defaults
+from ...generation.stopping import DeadlineCriterion
+from ...model import Model
+from ...process.deadline import Deadline
+from ...process.ranks import seeded
 
 # Samples of a chunk, and those at its two ends that other chunks have, too.
 Stride = tuple[int, int, int]

@@ -10,10 +10,10 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 from transformers import BatchEncoding
 
-from handlers.batching.packing import TILE, WIDTHS, run_packed
-from handlers.batching.padding import Batch, Padding, Side, pad, run_padded
-from handlers.batching.rows import Row, RowOutcome
-from handlers.batching.tokenization import (
+from ...batching.packing import TILE, WIDTHS, run_packed
+from ...batching.padding import Batch, Padding, Side, pad, run_padded
+from ...batching.rows import Row, RowOutcome
+from ...batching.tokenization import (
     Text,
     Window,
     check_length,
@@ -22,11 +22,11 @@ from handlers.batching.tokenization import (
     tokenize,
     without_excess,
 )
-from handlers.checkpoints.checkpoint import Checkpoint, first_position
-from handlers.checkpoints.graph_inputs import TokenInputs
-from handlers.config.handler_section import HandlerSection
-from handlers.config.model_config import ModelConfig
-from handlers.errors import (
+from ...checkpoints.checkpoint import Checkpoint, first_position
+from ...checkpoints.graph_inputs import TokenInputs
+from ...config.handler_section import HandlerSection
+from ...config.model_config import ModelConfig
+from ...errors import (
     BadRequest,
     RequestError,
     TextTooLong,
@@ -34,16 +34,16 @@ from handlers.errors import (
     WrongConfig,
     attempt,
 )
-from handlers.generation.chat import TemplateOptions, check_messages, prompt_of
-from handlers.generation.parameters import MAX_TEMPLATE_ARGUMENTS
-from handlers.model import Model
-from handlers.process.deadline import NO_DEADLINE, Deadline, before
-from handlers.tasks.base import BaseTask
-from handlers.tasks.warmup import BatchingTrial
-from handlers.telemetry.metrics import Meter
-from handlers.types.model_info import Limits
-from handlers.types.parameters import Parameters, check_text, in_lower_case, json_type
-from handlers.types.request import Request, TokenIds, TokenizedText
+from ...generation.chat import TemplateOptions, check_messages, prompt_of
+from ...generation.parameters import MAX_TEMPLATE_ARGUMENTS
+from ...model import Model
+from ...process.deadline import NO_DEADLINE, Deadline, before
+from ...telemetry.metrics import Meter
+from ...types.model_info import Limits
+from ...types.parameters import Parameters, check_text, in_lower_case, json_type
+from ...types.request import Request, TokenIds, TokenizedText
+from ..base import BaseTask
+from ..warmup import BatchingTrial
 
 InputT = TypeVar("InputT")
 RowT = TypeVar("RowT", bound=Row)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from transformers import BatchEncoding
 
-from handlers.batching.tokenization import (
+from ...batching.tokenization import (
     Text,
     Window,
     check_length,
@@ -21,8 +21,8 @@ from handlers.batching.tokenization import (
     window,
     without_excess,
 )
-from handlers.errors import RequestError, TextTooLong, attempt
-from handlers.tasks.bases.text import TextTask
+from ...errors import RequestError, TextTooLong, attempt
+from .text import TextTask
 
 InputT = TypeVar("InputT")
 Pair = tuple[str, str]

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 from socket import socket
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+sys.path.insert(0, str(Path(__file__).absolute().parents[4]))
 
-from scripts.serving.fork_server.messages import SEPARATOR, connect_socket
+from hf_serve.scripts.serving.fork_server.messages import SEPARATOR, connect_socket
 
 SERVER = Path(__file__).with_name("server.py")
 

@@ -16,9 +16,9 @@ from types import FrameType
 from typing import NoReturn
 
 # `-IS` starts in 20 ms, and without the path of the kit.
-sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+sys.path.insert(0, str(Path(__file__).absolute().parents[4]))
 
-from scripts.serving.fork_server.messages import (
+from hf_serve.scripts.serving.fork_server.messages import (
     VERSION,
     WorkerRequest,
     connect_socket,

@@ -25,13 +25,13 @@ from runpy import run_path
 
 ENVIRONMENT = dict(os.environ)
 BASE_PATH = sys.path[0 if sys.flags.safe_path else 1 :]
-ROOT = Path(__file__).resolve().parents[3]
-sys.path[:] = [str(ROOT), *BASE_PATH]
+HF_SERVE = Path(__file__).absolute().parents[3]
+sys.path[:] = [str(HF_SERVE.parent), *BASE_PATH]
 
-from scripts.serving.fork_server import messages, worker
-from scripts.serving.fork_server.conditions import why_not_forked
-from scripts.serving.fork_server.kernel import die_with_parent, oom_kills, show_command
-from scripts.serving.fork_server.messages import ENDED, OUT_OF_MEMORY, WorkerRequest
+from hf_serve.scripts.serving.fork_server import messages, worker
+from hf_serve.scripts.serving.fork_server.conditions import why_not_forked
+from hf_serve.scripts.serving.fork_server.kernel import die_with_parent, oom_kills, show_command
+from hf_serve.scripts.serving.fork_server.messages import ENDED, OUT_OF_MEMORY, WorkerRequest
 
 TASKS = Path("/proc/self/task")
 # Asks the driver for the number of GPUs without a CUDA context, after which a fork has no CUDA.
@@ -317,7 +317,7 @@ def _try_fork() -> int:
     except OSError:
         return 1
     # The `handlers` that this process imports may come from an archive.
-    torch = run_path(str(ROOT / "handlers" / "compat" / "torch.py"))
+    torch = run_path(str(HF_SERVE / "handlers" / "compat" / "torch.py"))
     return int(torch["is_unusable_after_fork"]())
 
 

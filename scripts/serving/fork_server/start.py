@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from handlers.process.resources import available_cores
-from scripts.serving.fork_server.messages import SEPARATOR
+from hf_serve.handlers.process.resources import available_cores
+from hf_serve.scripts.serving.fork_server.messages import SEPARATOR
 
 KIT_PACKAGE = Path(__file__).resolve().parents[3] / "handlers"
 BOOT, LAUNCHER = (Path(__file__).with_name(name) for name in ("boot.py", "launcher.py"))

@@ -14,11 +14,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from scripts.serving.fork_server.conditions import search_path
-from scripts.serving.fork_server.kernel import show_command
-from scripts.serving.fork_server.messages import WorkerRequest
+from hf_serve.scripts.serving.fork_server.conditions import search_path
+from hf_serve.scripts.serving.fork_server.kernel import show_command
+from hf_serve.scripts.serving.fork_server.messages import WorkerRequest
 
-KIT = "scripts"
+KIT = "hf_serve"
 
 
 def prepare(

@@ -17,8 +17,8 @@ from google.protobuf.json_format import ParseDict
 from tritonclient.grpc import service_pb2 as messages
 from tritonclient.grpc import service_pb2_grpc as stubs
 
-from scripts.serving.grpc.tensors import to_http_body, to_infer_response
-from scripts.serving.grpc.upstream import Upstream, UpstreamError
+from hf_serve.scripts.serving.grpc.tensors import to_http_body, to_infer_response
+from hf_serve.scripts.serving.grpc.upstream import Upstream, UpstreamError
 
 JSON_LENGTH_HEADER = "Inference-Header-Content-Length"
 BINARY = "application/octet-stream"

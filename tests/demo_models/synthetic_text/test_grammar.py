@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from demo_models.synthetic_text.grammar import (
+from hf_serve.demo_models.synthetic_text.grammar import (
     Expansion,
     Rules,
     Span,

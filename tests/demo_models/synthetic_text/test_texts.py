@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from demo_models.synthetic_text.entities import LABELS, Tagged, sentences, spans_of
-from demo_models.synthetic_text.grammar import Span, Split
-from demo_models.synthetic_text.questions import questions
-from demo_models.synthetic_text.sentiment import reviews
-from demo_models.synthetic_text.stories import library, stories
+from hf_serve.demo_models.synthetic_text.entities import LABELS, Tagged, sentences, spans_of
+from hf_serve.demo_models.synthetic_text.grammar import Span, Split
+from hf_serve.demo_models.synthetic_text.questions import questions
+from hf_serve.demo_models.synthetic_text.sentiment import reviews
+from hf_serve.demo_models.synthetic_text.stories import library, stories
 
 SPLITS: tuple[Split, ...] = ("train", "held_out")
 Generator = Callable[[Split, int, int], list[Any]]

@@ -6,11 +6,16 @@ from random import Random
 
 import pytest
 
-from demo_models.synthetic_text.entities import mixed_sentences, written_sentences
-from demo_models.synthetic_text.grammar import MARK, Split
-from demo_models.synthetic_text.passages import asked, mixed_questions, passages, unanswerable
-from demo_models.synthetic_text.sentiment import mixed_reviews, written_reviews
-from demo_models.synthetic_text.written import entries, repeated
+from hf_serve.demo_models.synthetic_text.entities import mixed_sentences, written_sentences
+from hf_serve.demo_models.synthetic_text.grammar import MARK, Split
+from hf_serve.demo_models.synthetic_text.passages import (
+    asked,
+    mixed_questions,
+    passages,
+    unanswerable,
+)
+from hf_serve.demo_models.synthetic_text.sentiment import mixed_reviews, written_reviews
+from hf_serve.demo_models.synthetic_text.written import entries, repeated
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "held_out")
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.batching.padding import chunk_by_cost, text_size
+from hf_serve.handlers.batching.padding import chunk_by_cost, text_size
 
 COSTS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 5)), max_size=30)
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from handlers import tasks
-from handlers.batching.padding import Padding, run_padded
-from handlers.batching.rows import Row
-from handlers.errors import OutOfMemory
-from handlers.telemetry.metrics import Meter
-from handlers.types.request import Request
+from hf_serve.handlers import tasks
+from hf_serve.handlers.batching.padding import Padding, run_padded
+from hf_serve.handlers.batching.rows import Row
+from hf_serve.handlers.errors import OutOfMemory
+from hf_serve.handlers.telemetry.metrics import Meter
+from hf_serve.handlers.types.request import Request
 from tests.modes import each_mode
 from tests.samples import INPUTS, explained_text_modes, text_modes
 from tests.serving import Served, differences

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from handlers.errors import Unprocessable
-from handlers.types.embeddings import quantized
+from hf_serve.handlers.errors import Unprocessable
+from hf_serve.handlers.types.embeddings import quantized
 from tests import tiny
 from tests.sentences import refused
 from tests.serving import Served, differences

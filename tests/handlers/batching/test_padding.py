@@ -8,10 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.batching.padding import Padding, Side, group_by_length, pad, run_padded
-from handlers.batching.rows import Row, require_outputs
-from handlers.errors import DeadlineExceeded
-from handlers.telemetry.metrics import Meter
+from hf_serve.handlers.batching.padding import Padding, Side, group_by_length, pad, run_padded
+from hf_serve.handlers.batching.rows import Row, require_outputs
+from hf_serve.handlers.errors import DeadlineExceeded
+from hf_serve.handlers.telemetry.metrics import Meter
 
 LENGTHS = st.lists(st.integers(1, 50), max_size=40)
 ROWS = st.lists(st.lists(st.integers(1, 99), min_size=1, max_size=12), min_size=1, max_size=12)

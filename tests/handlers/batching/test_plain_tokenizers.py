@@ -11,8 +11,8 @@ import pytest
 import transformers
 from transformers import PreTrainedTokenizerBase
 
-from handlers.errors import WrongCheckpoint
-from handlers.types.request import Request
+from hf_serve.handlers.errors import WrongCheckpoint
+from hf_serve.handlers.types.request import Request
 from tests import families
 from tests.sentences import refused
 from tests.serving import Served, explanation_of

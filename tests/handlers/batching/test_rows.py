@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from handlers.batching.rows import outputs_agree
+from hf_serve.handlers.batching.rows import outputs_agree
 
 
 @pytest.mark.parametrize(

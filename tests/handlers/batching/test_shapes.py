@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from handlers.batching.padding import ArrayRow, Batch, run_by_shape
-from handlers.batching.rows import require_outputs
-from handlers.errors import BadRequest, OutOfMemory
-from handlers.telemetry.metrics import Meter
+from hf_serve.handlers.batching.padding import ArrayRow, Batch, run_by_shape
+from hf_serve.handlers.batching.rows import require_outputs
+from hf_serve.handlers.errors import BadRequest, OutOfMemory
+from hf_serve.handlers.telemetry.metrics import Meter
 
 SIDES = (2, 3, 2, 2, 3, 2)
 

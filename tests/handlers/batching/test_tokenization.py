@@ -12,8 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from handlers.batching.tokenization import check_length, check_windows, tokenize, without_excess
-from handlers.errors import RequestTooLarge
+from hf_serve.handlers.batching.tokenization import (
+    check_length,
+    check_windows,
+    tokenize,
+    without_excess,
+)
+from hf_serve.handlers.errors import RequestTooLarge
 from tests.sentences import refused
 
 

@@ -7,10 +7,10 @@ import pytest
 import transformers
 from transformers import DistilBertConfig, GPT2Config, PreTrainedConfig, ViTConfig
 
-from handlers.checkpoints.architecture import check_computation, check_head
-from handlers.config.handler_section import HandlerSection
-from handlers.errors import WrongCheckpoint
-from scripts.hub.download import check_compatible
+from hf_serve.handlers.checkpoints.architecture import check_computation, check_head
+from hf_serve.handlers.config.handler_section import HandlerSection
+from hf_serve.handlers.errors import WrongCheckpoint
+from hf_serve.scripts.hub.download import check_compatible
 from tests.sentences import refused
 from tests.serving import Served
 from tests.tiny_tokenizers import write_gpt2

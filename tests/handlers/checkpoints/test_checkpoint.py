@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import transformers
 
-from handlers.checkpoints.checkpoint import read_checkpoint
-from handlers.config.handler_section import HandlerSection
-from handlers.errors import ConfigError, WrongCheckpoint
+from hf_serve.handlers.checkpoints.checkpoint import read_checkpoint
+from hf_serve.handlers.config.handler_section import HandlerSection
+from hf_serve.handlers.errors import ConfigError, WrongCheckpoint
 from tests import tiny
 from tests.sentences import Sentence, refused
 from tests.serving import Served

@@ -11,10 +11,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from handlers.checkpoints.checkpoint_files import check_components, shard_files, weights_file
-from handlers.config.model_config import ModelConfig
-from handlers.engine import Engine
-from handlers.errors import WrongCheckpoint
+from hf_serve.handlers.checkpoints.checkpoint_files import (
+    check_components,
+    shard_files,
+    weights_file,
+)
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.engine import Engine
+from hf_serve.handlers.errors import WrongCheckpoint
 from tests import tiny
 from tests.sentences import refused
 

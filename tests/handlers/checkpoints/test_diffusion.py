@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from handlers.checkpoints.checkpoint_files import files_in
-from handlers.checkpoints.diffusion import DiffusionCheckpoint
-from handlers.config.handler_section import HandlerSection
-from handlers.errors import WrongCheckpoint
-from scripts.archives.contents import contents
-from scripts.hub.client import Hub
-from scripts.hub.download import check_folder, download
+from hf_serve.handlers.checkpoints.checkpoint_files import files_in
+from hf_serve.handlers.checkpoints.diffusion import DiffusionCheckpoint
+from hf_serve.handlers.config.handler_section import HandlerSection
+from hf_serve.handlers.errors import WrongCheckpoint
+from hf_serve.scripts.archives.contents import contents
+from hf_serve.scripts.hub.client import Hub
+from hf_serve.scripts.hub.download import check_folder, download
 from tests.sentences import refused
 from tests.serving import Served
 from tests.standins.archives import write_yaml

@@ -15,10 +15,10 @@ from transformers import (
     BitsAndBytesConfig,
 )
 
-from handlers.config.model_config import ModelConfig
-from handlers.errors import ConfigError
-from handlers.formats import export
-from handlers.types.request import Request
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.errors import ConfigError
+from hf_serve.handlers.formats import export
+from hf_serve.handlers.types.request import Request
 from tests.samples import INPUTS
 from tests.sentences import refused
 from tests.serving import Served

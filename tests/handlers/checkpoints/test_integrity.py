@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from handlers.checkpoints.integrity import (
+from hf_serve.handlers.checkpoints.integrity import (
     PUBLIC_KEY,
     SIGNATURE,
     SUMS,
@@ -17,7 +17,7 @@ from handlers.checkpoints.integrity import (
     sums_of,
     verify,
 )
-from handlers.errors import ConfigError
+from hf_serve.handlers.errors import ConfigError
 from tests.sentences import refused
 
 

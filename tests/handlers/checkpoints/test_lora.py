@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from handlers.checkpoints.lora import LoraFiles, adapter_folder
-from handlers.config.messages import quote
-from handlers.errors import WrongCheckpoint
+from hf_serve.handlers.checkpoints.lora import LoraFiles, adapter_folder
+from hf_serve.handlers.config.messages import quote
+from hf_serve.handlers.errors import WrongCheckpoint
 from tests.sentences import refused
 
 SETTINGS = {

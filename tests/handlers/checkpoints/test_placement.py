@@ -11,18 +11,18 @@ import pytest
 import torch
 from transformers import GPT2Config, LlamaConfig
 
-from handlers.checkpoints.placement import (
+from hf_serve.handlers.checkpoints.placement import (
     check_tensor_parallel,
     device_map_arguments,
     pick_device,
     prepare_device,
     serving_device_type,
 )
-from handlers.config.handler_section import HandlerSection
-from handlers.config.model_config import ModelConfig
-from handlers.engine import Engine
-from handlers.errors import ConfigError, WrongConfig
-from scripts.paths import ROOT
+from hf_serve.handlers.config.handler_section import HandlerSection
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.engine import Engine
+from hf_serve.handlers.errors import ConfigError, WrongConfig
+from hf_serve.scripts.installation import ROOT
 from tests.sentences import refused
 from tests.serving import Served, explanation_of
 
@@ -145,7 +145,7 @@ def test_layers_on_disk_give_the_same_labels_and_explanations(
 
 
 def test_the_device_of_each_layer_is_logged(checkpoint: Checkpoint, caplog: Any) -> None:
-    with caplog.at_level(logging.INFO, "handlers.checkpoints.placement"):
+    with caplog.at_level(logging.INFO, "hf_serve.handlers.checkpoints.placement"):
         Served(checkpoint(MODE), MODE, device_map=GPT2)
     assert (
         "Layers are spread: cpu has transformer.wte, transformer.wpe, transformer.h.0, lm_head; "
@@ -155,7 +155,7 @@ def test_the_device_of_each_layer_is_logged(checkpoint: Checkpoint, caplog: Any)
 
 def test_transformers_can_choose_the_devices(checkpoint: Checkpoint, caplog: Any) -> None:
     folder = checkpoint(MODE)
-    with caplog.at_level(logging.INFO, "handlers.checkpoints.placement"):
+    with caplog.at_level(logging.INFO, "hf_serve.handlers.checkpoints.placement"):
         chosen = Served(folder, MODE, device_map="auto")
     assert "Layers are spread: " in caplog.text
     assert chosen.ask(PROMPTS[0]) == Served(folder, MODE).ask(PROMPTS[0])
@@ -220,7 +220,7 @@ TWO: dict[str, Any] = {"parallelType": "tp", "torchrun": {"nproc-per-node": 2}}
 DRAWS = """
 import torch
 from torch import distributed
-from handlers.process.ranks import seeded
+from hf_serve.handlers.process.ranks import seeded
 
 distributed.init_process_group("gloo")
 with seeded(None):

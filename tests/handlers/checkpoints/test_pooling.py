@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from handlers.batching.packing import pack
-from handlers.batching.padding import Padding, pad
-from handlers.batching.rows import Row, TrialRows
-from handlers.checkpoints.pooling import ModelWithPooling, PoolingHead, TextSlots
-from handlers.formats.packable import as_packable
+from hf_serve.handlers.batching.packing import pack
+from hf_serve.handlers.batching.padding import Padding, pad
+from hf_serve.handlers.batching.rows import Row, TrialRows
+from hf_serve.handlers.checkpoints.pooling import ModelWithPooling, PoolingHead, TextSlots
+from hf_serve.handlers.formats.packable import as_packable
 from tests import families
 
 LENGTHS = (3, 5, 1, 4)

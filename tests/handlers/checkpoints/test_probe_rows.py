@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from handlers import formats
-from handlers.checkpoints.probe_rows import RowMaker
-from handlers.config.model_config import ModelConfig
-from handlers.engine import Engine
-from handlers.errors import WrongCheckpoint
-from handlers.formats.pretrained import PretrainedModel
-from handlers.tasks.bases.text import TextTask
-from handlers.types.request import Request
+from hf_serve.handlers import formats
+from hf_serve.handlers.checkpoints.probe_rows import RowMaker
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.engine import Engine
+from hf_serve.handlers.errors import WrongCheckpoint
+from hf_serve.handlers.formats.pretrained import PretrainedModel
+from hf_serve.handlers.tasks.bases.text import TextTask
+from hf_serve.handlers.types.request import Request
 from tests import families
 
 MODE = "sequence_classification"

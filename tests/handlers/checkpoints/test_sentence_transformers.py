@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from handlers.checkpoints.sentence_transformers import SentenceTransformer
-from handlers.errors import WrongCheckpoint
+from hf_serve.handlers.checkpoints.sentence_transformers import SentenceTransformer
+from hf_serve.handlers.errors import WrongCheckpoint
 from tests.reference.embedding_checkpoints import (
     NORM,
     SIZE,

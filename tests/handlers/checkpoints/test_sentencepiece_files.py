@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from handlers.checkpoints.checkpoint import read_checkpoint
-from handlers.checkpoints.sentencepiece_files import SentencePieceModel
-from handlers.config.handler_section import HandlerSection
-from handlers.errors import WrongCheckpoint
+from hf_serve.handlers.checkpoints.checkpoint import read_checkpoint
+from hf_serve.handlers.checkpoints.sentencepiece_files import SentencePieceModel
+from hf_serve.handlers.config.handler_section import HandlerSection
+from hf_serve.handlers.errors import WrongCheckpoint
 from tests import tiny
 from tests.reference.test_sentencepiece import PARTS, write
 from tests.sentences import Sentence, refused

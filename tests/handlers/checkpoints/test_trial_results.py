@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import torch
 
-from handlers.checkpoints import trial_results
-from handlers.checkpoints.integrity import SUMS, sums_of, verify
-from handlers.checkpoints.trial_results import FILE, TrialKey
-from handlers.config.model_config import CONFIG_FILE, ModelConfig
-from handlers.engine import Engine
-from handlers.formats import packable, pretrained
-from handlers.tasks.warmup import BatchingTrial
-from handlers.types.request import Request
+from hf_serve.handlers.checkpoints import trial_results
+from hf_serve.handlers.checkpoints.integrity import SUMS, sums_of, verify
+from hf_serve.handlers.checkpoints.trial_results import FILE, TrialKey
+from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig
+from hf_serve.handlers.engine import Engine
+from hf_serve.handlers.formats import packable, pretrained
+from hf_serve.handlers.tasks.warmup import BatchingTrial
+from hf_serve.handlers.types.request import Request
 
 MODE = "sequence_classification"
 TEXTS = ("fine", "a text that is longer than the others", "no")

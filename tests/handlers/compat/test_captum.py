@@ -7,7 +7,7 @@ import pytest
 import torch
 from captum.attr import FeatureAblation, LLMAttribution, LLMGradientAttribution
 
-from handlers.compat.captum import (
+from hf_serve.handlers.compat.captum import (
     CharacterTokenizer,
     EncoderGradientXActivation,
     EncoderIntegratedGradients,

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from handlers.compat.device_errors import is_device_failure, is_out_of_memory
+from hf_serve.handlers.compat.device_errors import is_device_failure, is_out_of_memory
 
 
 def test_torch_says_that_memory_does_not_suffice() -> None:

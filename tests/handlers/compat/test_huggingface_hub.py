@@ -7,7 +7,7 @@ from threading import Thread
 
 import pytest
 
-from handlers.compat.huggingface_hub import resume_download
+from hf_serve.handlers.compat.huggingface_hub import resume_download
 
 CONTENT = bytes(range(256)) * 8
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from handlers.compat.imports import hide_packages, run_file
+from hf_serve.handlers.compat.imports import hide_packages, run_file
 
 
 def test_a_module_is_hidden_inside_the_context_only() -> None:
@@ -31,7 +31,7 @@ def test_the_handler_is_imported_without_slow_modules_that_it_does_not_use() -> 
 def test_optimum_loads_where_another_part_of_it_has_found_diffusers() -> None:
     program = """
 import optimum.utils
-from handlers.process.packages import require_package
+from hf_serve.handlers.process.packages import require_package
 assert optimum.utils.is_diffusers_available()
 print(require_package("optimum.intel.openvino", "format", "").OVModelForFeatureExtraction.__name__)
 import optimum.exporters.openvino.model_configs

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-from handlers.compat.llguidance import error_reason
+from hf_serve.handlers.compat.llguidance import error_reason
 
 
 @pytest.mark.parametrize(

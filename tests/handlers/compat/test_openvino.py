@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from handlers.compat import openvino as compat
-from handlers.compat.imports import hide_incompatible
+from hf_serve.handlers.compat import openvino as compat
+from hf_serve.handlers.compat.imports import hide_incompatible
 
 pytestmark = pytest.mark.openvino
 ROOT = Path(__file__).resolve().parents[3]
@@ -32,7 +32,7 @@ def test_packages_that_are_imported_send_no_reports_of_their_use() -> None:
         "import sys\n"
         "forks = []\n"
         "sys.addaudithook(lambda event, _: forks.append(event) if event == 'os.fork' else None)\n"
-        "from handlers.process.packages import require_package\n"
+        "from hf_serve.handlers.process.packages import require_package\n"
         "for package in ('openvino', 'openvino_genai', 'nncf', 'optimum.intel.openvino'):\n"
         "    require_package(package, 'this test', '')\n"
         "loaded = [name for name in sys.modules if name.startswith('openvino_telemetry.')]\n"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from handlers.compat.peft import activate_adapters, choose_adapters_of_rows, lora_layers
+from hf_serve.handlers.compat.peft import activate_adapters, choose_adapters_of_rows, lora_layers
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_adapters_that_are_activated_stay_frozen(model: torch.nn.Module) -> None
 
 def test_peft_is_imported_without_bitsandbytes() -> None:
     program = (
-        "import sys; from handlers.compat.imports import without_bitsandbytes\n"
+        "import sys; from hf_serve.handlers.compat.imports import without_bitsandbytes\n"
         "with without_bitsandbytes():\n"
         "    import peft; from peft.tuners.lora import LoraLayer\n"
         "print('bitsandbytes' in sys.modules)"

@@ -6,7 +6,7 @@ import sys
 import torch
 from torch.export import Dim
 
-from handlers.compat.torch import export_for_any_rows, is_unusable_after_fork
+from hf_serve.handlers.compat.torch import export_for_any_rows, is_unusable_after_fork
 
 
 class Rows(torch.nn.Module):
@@ -34,7 +34,7 @@ def test_torch_says_whether_a_fork_can_use_cuda() -> None:
 
 def test_torch_is_not_imported() -> None:
     program = (
-        "import sys; from handlers.compat.torch import is_unusable_after_fork as unusable;"
+        "import sys; from hf_serve.handlers.compat.torch import is_unusable_after_fork as unusable;"
         " print(unusable(), 'torch' in sys.modules)"
     )
     done = subprocess.run(

@@ -23,8 +23,8 @@ from ts.metrics.metric_type_enum import MetricTypes
 from ts.protocol import otf_message_handler
 from ts.service import Service
 
-from handlers.compat import torchserve
-from handlers.compat.torchserve import (
+from hf_serve.handlers.compat import torchserve
+from hf_serve.handlers.compat.torchserve import (
     FRONTEND,
     INTERVAL,
     WORKER_SCRIPT,
@@ -37,7 +37,7 @@ from handlers.compat.torchserve import (
     read_messages_in_blocks,
     send_parts,
 )
-from handlers.http.request import HttpRequest, distinct_names
+from hf_serve.handlers.http.request import HttpRequest, distinct_names
 from tests.standins.workers import running_launcher, running_workers
 
 
@@ -63,8 +63,8 @@ def test_torchserve_reports_the_gauge_of_a_batch_once_per_interval(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1000.0]
-    monkeypatch.setattr("handlers.compat.torchserve.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("handlers.compat.torchserve._once_per_interval._next_line", 0.0)
+    monkeypatch.setattr("hf_serve.handlers.compat.torchserve.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("hf_serve.handlers.compat.torchserve._once_per_interval._next_line", 0.0)
     prediction = CachingMetric("PredictionTime", "Milliseconds", [], MetricTypes.GAUGE)
     histogram = CachingMetric("PredictionTime", "Milliseconds", [], MetricTypes.HISTOGRAM)
     other = CachingMetric("QueueTime", "Milliseconds", [], MetricTypes.GAUGE)

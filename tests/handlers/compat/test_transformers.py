@@ -44,8 +44,8 @@ from transformers import (
     WhisperTokenizer,
 )
 
-from handlers.compat import transformers as compat
-from handlers.compat.transformers import (
+from hf_serve.handlers.compat import transformers as compat
+from hf_serve.handlers.compat.transformers import (
     MBART50_CODES,
     MBART_CODES,
     NLLB_CODES,
@@ -69,7 +69,7 @@ from handlers.compat.transformers import (
     without_masks,
     word_offsets,
 )
-from handlers.process.packages import silence_libraries
+from hf_serve.handlers.process.packages import silence_libraries
 
 SIZE = {"vocab_size": 32, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 LLAMA = LlamaConfig(**SIZE, intermediate_size=16, pad_token_id=0)

@@ -6,7 +6,7 @@ import pytest
 from transformers import WhisperForConditionalGeneration
 from transformers.generation import GenerationMixin
 
-from handlers.compat.transformers_whisper import WhisperWithOtherCache
+from hf_serve.handlers.compat.transformers_whisper import WhisperWithOtherCache
 
 SOURCE = "".join(
     inspect.getsource(each)

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from handlers.compat import vllm as compat
+from hf_serve.handlers.compat import vllm as compat
 from tests.vllm_python import VLLM_PYTHON
 
 CHECK = """

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from handlers.compat.xgrammar import error_reason, ignored_part
-from handlers.generation.backends import openvino_genai
+from hf_serve.handlers.compat.xgrammar import error_reason, ignored_part
+from hf_serve.handlers.generation.backends import openvino_genai
 
 END, CPU_SECONDS, MEMORY = "0", "20", str(8 * 2**30)
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from handlers.config.handler_section import modes
-from handlers.config.messages import enumerate_names, quote, shorten, suggest
-from handlers.config.model_config import ModelConfig
-from handlers.errors import WrongConfig
-from handlers.formats import check_config
+from hf_serve.handlers.config.handler_section import modes
+from hf_serve.handlers.config.messages import enumerate_names, quote, shorten, suggest
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.errors import WrongConfig
+from hf_serve.handlers.formats import check_config
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_long_words_and_many_choices_are_not_compared(monkeypatch: pytest.Monkey
         compared.extend([word, *choices])
         return choices[:0]
 
-    monkeypatch.setattr("handlers.config.messages.get_close_matches", compare)
+    monkeypatch.setattr("hf_serve.handlers.config.messages.get_close_matches", compare)
     suggest("x" * 10**6, ["top_k"])
     assert not compared
     suggest("top_k", ["x" * 10**6, *(f"choice {number}" for number in range(10_000))])

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
-from handlers.config.handler_section import HandlerSection, modes, save_modes
-from handlers.config.model_config import ModelConfig
-from handlers.errors import WrongConfig
+from hf_serve.handlers.config.handler_section import HandlerSection, modes, save_modes
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.errors import WrongConfig
 from tests.sentences import refused
 from tests.serving import Served
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 import transformers
 
-from handlers.engine import Engine
-from handlers.errors import RequestError, Unprocessable
-from handlers.types.request import Request
+from hf_serve.handlers.engine import Engine
+from hf_serve.handlers.errors import RequestError, Unprocessable
+from hf_serve.handlers.types.request import Request
 from tests import families, tiny
 from tests.serving import Served, explanation_of
 from tests.tiny_tokenizers import POSITIONS, write_bert, write_gpt2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from handlers.explainers.base import Attribution
+from hf_serve.handlers.explainers.base import Attribution
 
 
 @pytest.mark.parametrize(

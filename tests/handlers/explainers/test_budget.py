@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from handlers.explainers import methods_for, targets
-from handlers.types.request import Request
+from hf_serve.handlers.explainers import methods_for, targets
+from hf_serve.handlers.types.request import Request
 from tests.modes import representatives
 from tests.samples import explained_modes, explained_text_modes, inputs_of
 from tests.serving import Served

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from handlers import explainers
-from handlers.config.handler_section import save_modes
-from handlers.config.model_config import ModelConfig
-from handlers.explainers.bases.text import TokenBatch
-from handlers.formats import export
-from handlers.types.request import Request
+from hf_serve.handlers import explainers
+from hf_serve.handlers.config.handler_section import save_modes
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.explainers.bases.text import TokenBatch
+from hf_serve.handlers.formats import export
+from hf_serve.handlers.types.request import Request
 from tests import decisive
 from tests.samples import keys_of
 from tests.serving import Served, explanation_of

@@ -16,13 +16,13 @@ import torch
 from captum.attr import FeatureAblation, InputXGradient, IntegratedGradients, Occlusion
 from PIL import Image
 
-from demo_models.synthetic_images import as_base64
-from handlers import formats
-from handlers.config.model_config import ModelConfig
-from handlers.engine import Engine
-from handlers.errors import BadRequest, DeadlineExceeded, Unprocessable
-from handlers.explainers import get, methods_for, targets
-from handlers.explainers.bases.image import (
+from hf_serve.demo_models.synthetic_images import as_base64
+from hf_serve.handlers import formats
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.engine import Engine
+from hf_serve.handlers.errors import BadRequest, DeadlineExceeded, Unprocessable
+from hf_serve.handlers.explainers import get, methods_for, targets
+from hf_serve.handlers.explainers.bases.image import (
     ImageExplanationTarget,
     Patches,
     PixelBatch,
@@ -30,11 +30,11 @@ from handlers.explainers.bases.image import (
     heat_map,
     picture,
 )
-from handlers.model import ForwardOnlyModel, Model
-from handlers.process.deadline import Deadline
-from handlers.process.ranks import seeded
-from handlers.tasks.base import BaseTask
-from handlers.types.request import Request
+from hf_serve.handlers.model import ForwardOnlyModel, Model
+from hf_serve.handlers.process.deadline import Deadline
+from hf_serve.handlers.process.ranks import seeded
+from hf_serve.handlers.tasks.base import BaseTask
+from hf_serve.handlers.types.request import Request
 from tests import vision_families
 from tests.clock import Clock
 from tests.modes import cases

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from handlers.explainers.page import prefers_page, render
-from handlers.explainers.targets import get
+from hf_serve.handlers.explainers.page import prefers_page, render
+from hf_serve.handlers.explainers.targets import get
 
 EXPLANATION: dict[str, Any] = {
     "words": ["[CLS]", "a", "love", "##ly", "<script>alert(1)</script>", "[SEP]"],

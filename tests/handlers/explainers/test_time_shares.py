@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from handlers.errors import DeadlineExceeded, Unprocessable
-from handlers.explainers.base import AttributionBatch
-from handlers.explainers.layer_integrated_gradients import Explainer
-from handlers.explainers.runner import TimeShares, weights_of
-from handlers.process.deadline import Deadline
-from handlers.types.request import Request
+from hf_serve.handlers.errors import DeadlineExceeded, Unprocessable
+from hf_serve.handlers.explainers.base import AttributionBatch
+from hf_serve.handlers.explainers.layer_integrated_gradients import Explainer
+from hf_serve.handlers.explainers.runner import TimeShares, weights_of
+from hf_serve.handlers.process.deadline import Deadline
+from hf_serve.handlers.types.request import Request
 from tests.clock import Clock
 from tests.sentences import Sentence
 from tests.serving import Served

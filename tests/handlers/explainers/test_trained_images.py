@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from demo_models.making import make
-from demo_models.synthetic_images import SIDE, Scene, as_base64, draw
+from hf_serve.demo_models.making import make
+from hf_serve.demo_models.synthetic_images import SIDE, Scene, as_base64, draw
 from tests.serving import Served, explanation_of
 
 pytestmark = pytest.mark.nightly

@@ -12,21 +12,21 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from handlers import tasks
-from handlers.checkpoints.checkpoint import read_checkpoint
-from handlers.checkpoints.graph_inputs import GraphInputs
-from handlers.checkpoints.model_spec import ModelSpec
-from handlers.config.handler_section import HandlerSection
-from handlers.config.model_config import ModelConfig
-from handlers.errors import WrongCheckpoint, WrongConfig
-from handlers.export.exporter import encode, export_checkpoint, split
-from handlers.export.fidelity import compare_with_float32
-from handlers.export.fidelity_report import FidelityReport
-from handlers.export.manifest import ExportManifest
-from handlers.formats import export
-from handlers.formats.pretrained import Format
-from handlers.model import ForwardOnlyModel, Model
-from handlers.types.request import Request, Sample
+from hf_serve.handlers import tasks
+from hf_serve.handlers.checkpoints.checkpoint import read_checkpoint
+from hf_serve.handlers.checkpoints.graph_inputs import GraphInputs
+from hf_serve.handlers.checkpoints.model_spec import ModelSpec
+from hf_serve.handlers.config.handler_section import HandlerSection
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.errors import WrongCheckpoint, WrongConfig
+from hf_serve.handlers.export.exporter import encode, export_checkpoint, split
+from hf_serve.handlers.export.fidelity import compare_with_float32
+from hf_serve.handlers.export.fidelity_report import FidelityReport
+from hf_serve.handlers.export.manifest import ExportManifest
+from hf_serve.handlers.formats import export
+from hf_serve.handlers.formats.pretrained import Format
+from hf_serve.handlers.model import ForwardOnlyModel, Model
+from hf_serve.handlers.types.request import Request, Sample
 from tests import tiny
 from tests.modes import each_mode
 from tests.samples import requests_of

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from handlers.checkpoints.graph_inputs import TokenInputs
-from handlers.config.model_config import ModelConfig
-from handlers.engine import Engine
-from handlers.errors import WrongCheckpoint
-from handlers.export import exporter
-from handlers.export.exporter import encode
-from handlers.export.fidelity import (
+from hf_serve.handlers.checkpoints.graph_inputs import TokenInputs
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.engine import Engine
+from hf_serve.handlers.errors import WrongCheckpoint
+from hf_serve.handlers.export import exporter
+from hf_serve.handlers.export.exporter import encode
+from hf_serve.handlers.export.fidelity import (
     MAX_NEW_TOKENS,
     MAX_TEXTS,
     PlacedRow,
@@ -26,13 +26,13 @@ from handlers.export.fidelity import (
     compare_vectors,
     rank_correlation,
 )
-from handlers.export.fidelity_report import FidelityReport, TextFidelity, wilson_interval
-from handlers.export.manifest import Signature
-from handlers.formats import export
-from handlers.formats.graph import GraphModel, PaddedGraph
-from handlers.generation.generator import Prompt
-from handlers.model import ForwardOnlyModel
-from handlers.types.request import Request
+from hf_serve.handlers.export.fidelity_report import FidelityReport, TextFidelity, wilson_interval
+from hf_serve.handlers.export.manifest import Signature
+from hf_serve.handlers.formats import export
+from hf_serve.handlers.formats.graph import GraphModel, PaddedGraph
+from hf_serve.handlers.generation.generator import Prompt
+from hf_serve.handlers.model import ForwardOnlyModel
+from hf_serve.handlers.types.request import Request
 from tests import families, tiny
 from tests.samples import FINE, LONG, ODD
 from tests.sentences import refused

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from handlers.batching.packing import SEGMENTS
-from handlers.errors import WrongCheckpoint
-from handlers.export.manifest import ExportManifest, Shape, Signature
+from hf_serve.handlers.batching.packing import SEGMENTS
+from hf_serve.handlers.errors import WrongCheckpoint
+from hf_serve.handlers.export.manifest import ExportManifest, Shape, Signature
 from tests.sentences import refused
 
 SIGNATURE = Signature(("input_ids", "attention_mask"), ("logits",))

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from handlers.config.handler_section import Quantization
-from handlers.export.fidelity import compare_outputs
-from handlers.export.fidelity_report import FidelityReport
-from handlers.export.quantize import (
+from hf_serve.handlers.config.handler_section import Quantization
+from hf_serve.handlers.export.fidelity import compare_outputs
+from hf_serve.handlers.export.fidelity_report import FidelityReport
+from hf_serve.handlers.export.quantize import (
     FLOAT32_SETTINGS,
     AccuracyTarget,
     Quantized,
@@ -146,7 +146,9 @@ def test_the_most_sensitive_block_stays_in_float(quantization: Quantization) -> 
 def test_a_model_of_one_block_is_quantized_as_a_whole_or_not_at_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("handlers.export.quantize._blocks", lambda _graph: {SENSITIVE: [SENSITIVE]})
+    monkeypatch.setattr(
+        "hf_serve.handlers.export.quantize._blocks", lambda _graph: {SENSITIVE: [SENSITIVE]}
+    )
     packages, errors = Packages(), dict[str, float]()
     assert quantized(packages, errors=errors).graph.quantized == set(BLOCKS)
     assert not errors

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from handlers.config.model_config import ModelConfig
-from handlers.errors import WrongCheckpoint
-from handlers.export.fidelity_report import FidelityReport
-from handlers.formats import export
-from handlers.types.request import Request
-from scripts.archives.formats import ARCHIVE_FORMATS
-from scripts.archives.packing import pack
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.errors import WrongCheckpoint
+from hf_serve.handlers.export.fidelity_report import FidelityReport
+from hf_serve.handlers.formats import export
+from hf_serve.handlers.types.request import Request
+from hf_serve.scripts.archives.formats import ARCHIVE_FORMATS
+from hf_serve.scripts.archives.packing import pack
 from tests import sounds
 from tests.handlers.formats.test_image_graphs import formats_without_export
 from tests.handlers.tasks.test_automatic_speech_recognition import (

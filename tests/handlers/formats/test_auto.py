@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from handlers import formats, tasks
-from handlers.checkpoints import placement
-from handlers.config.handler_section import modes
-from handlers.config.model_config import ModelConfig
-from handlers.engine import Engine
-from handlers.errors import Unprocessable, WrongCheckpoint, WrongConfig
-from handlers.formats import CHOICE_FILE, Choice
-from handlers.formats.openvino import Format
-from handlers.types.request import Request
+from hf_serve.handlers import formats, tasks
+from hf_serve.handlers.checkpoints import placement
+from hf_serve.handlers.config.handler_section import modes
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.engine import Engine
+from hf_serve.handlers.errors import Unprocessable, WrongCheckpoint, WrongConfig
+from hf_serve.handlers.formats import CHOICE_FILE, Choice
+from hf_serve.handlers.formats.openvino import Format
+from hf_serve.handlers.types.request import Request
 from tests.sentences import Sentence, refused
 from tests.serving import Served, differences
 
@@ -39,7 +39,7 @@ CONTINUOUS = config({"continuousBatching": True})
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], None]:
     """Replace the accelerators of this machine, which by default has none, and OpenVINO."""
-    monkeypatch.setattr("handlers.formats.base.is_installed", lambda _: True)
+    monkeypatch.setattr("hf_serve.handlers.formats.base.is_installed", lambda _: True)
 
     def replace(accelerator: str | None) -> None:
         monkeypatch.setattr(placement, "find_accelerator", lambda: accelerator)

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from handlers import formats, tasks
-from handlers.config.handler_section import modes, save_modes
-from handlers.config.model_config import ModelConfig
-from handlers.errors import WrongConfig
-from handlers.formats import check_config
-from handlers.formats.base import BaseFormat
+from hf_serve.handlers import formats, tasks
+from hf_serve.handlers.config.handler_section import modes, save_modes
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.errors import WrongConfig
+from hf_serve.handlers.formats import check_config
+from hf_serve.handlers.formats.base import BaseFormat
 from tests.samples import keys_of
 from tests.sentences import refused
 

@@ -12,11 +12,11 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from handlers import formats
-from handlers.config.model_config import ModelConfig
-from handlers.engine import Engine
-from handlers.errors import WrongCheckpoint
-from handlers.types.request import Request, TokenIds
+from hf_serve.handlers import formats
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.engine import Engine
+from hf_serve.handlers.errors import WrongCheckpoint
+from hf_serve.handlers.types.request import Request, TokenIds
 from tests import families
 from tests.sentences import refused
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from handlers.config.model_config import ModelConfig
-from handlers.errors import WrongCheckpoint
-from handlers.formats import export
-from handlers.formats.graph import find_graph_file, translate_load_errors
-from handlers.types.request import Request
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.errors import WrongCheckpoint
+from hf_serve.handlers.formats import export
+from hf_serve.handlers.formats.graph import find_graph_file, translate_load_errors
+from hf_serve.handlers.types.request import Request
 from tests.samples import FINE
 from tests.sentences import Sentence, refused
 from tests.serving import Served

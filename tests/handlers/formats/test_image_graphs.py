@@ -12,16 +12,16 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from handlers import tasks
-from handlers.checkpoints.checkpoint import read_checkpoint
-from handlers.checkpoints.graph_inputs import ArrayInputs
-from handlers.config.handler_section import HandlerSection
-from handlers.config.model_config import ModelConfig
-from handlers.errors import WrongCheckpoint, WrongConfig
-from handlers.export.fidelity_report import FidelityReport
-from handlers.export.manifest import ExportManifest
-from handlers.formats import export
-from handlers.types.request import Request
+from hf_serve.handlers import tasks
+from hf_serve.handlers.checkpoints.checkpoint import read_checkpoint
+from hf_serve.handlers.checkpoints.graph_inputs import ArrayInputs
+from hf_serve.handlers.config.handler_section import HandlerSection
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.errors import WrongCheckpoint, WrongConfig
+from hf_serve.handlers.export.fidelity_report import FidelityReport
+from hf_serve.handlers.export.manifest import ExportManifest
+from hf_serve.handlers.formats import export
+from hf_serve.handlers.types.request import Request
 from tests import tiny, vision_families
 from tests.images import TEXTS
 from tests.modes.image_classification import drawn_for
@@ -185,7 +185,7 @@ def test_8_bits_that_change_labels_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The labels of the model differ by less than 8 bits can tell, also in the head."""
-    monkeypatch.setattr("handlers.export.quantize.FLOAT_SHARES", (0.0,))
+    monkeypatch.setattr("hf_serve.handlers.export.quantize.FLOAT_SHARES", (0.0,))
     folder = tiny.write(tmp_path / "model", MODE)
     weights = load_file(folder / "model.safetensors")
     head = weights["classifier.weight"]

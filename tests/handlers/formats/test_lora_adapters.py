@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoTokenizer
 
-from handlers.errors import WrongCheckpoint, WrongConfig
+from hf_serve.handlers.errors import WrongCheckpoint, WrongConfig
 from tests import families, tiny_adapters
 from tests.sentences import Sentence, refused
 from tests.serving import Served, explanation_of

@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 import torch
 
-from handlers.config.model_config import ModelConfig
-from handlers.errors import RequestTooLarge, WrongCheckpoint, WrongConfig
-from handlers.export.fidelity_report import FidelityReport
-from handlers.export.manifest import ExportManifest, Shape
-from handlers.formats import check_config, export
-from handlers.formats.neuron import FixedShapeModel
-from handlers.model import ForwardOnlyModel
-from handlers.types.request import Request
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.errors import RequestTooLarge, WrongCheckpoint, WrongConfig
+from hf_serve.handlers.export.fidelity_report import FidelityReport
+from hf_serve.handlers.export.manifest import ExportManifest, Shape
+from hf_serve.handlers.formats import check_config, export
+from hf_serve.handlers.formats.neuron import FixedShapeModel
+from hf_serve.handlers.model import ForwardOnlyModel
+from hf_serve.handlers.types.request import Request
 from tests.samples import inputs_of
 from tests.sentences import refused
 from tests.serving import Served, differences
@@ -275,7 +275,7 @@ def test_a_graph_that_agrees_too_little_is_refused(
     checkpoint: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad = FidelityReport(10, 10, 0.9, 0.4)
-    monkeypatch.setattr("handlers.export.fidelity.compare_outputs", lambda *_, **__: bad)
+    monkeypatch.setattr("hf_serve.handlers.export.fidelity.compare_outputs", lambda *_, **__: bad)
     with refused(WrongCheckpoint, "90.00%", 10):
         export(checkpoint(MODE), ModelConfig.parse({"handler": KEYS}), tmp_path, samples(MODE))
 

@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 import torch
 
-from handlers.config.model_config import ModelConfig
-from handlers.errors import ConfigError, WrongCheckpoint, WrongConfig
-from handlers.export.fidelity import compare_outputs
-from handlers.export.fidelity_report import FILE as QUALITY
-from handlers.export.fidelity_report import FidelityReport
-from handlers.export.manifest import ExportManifest
-from handlers.export.quantize import Quantized
-from handlers.formats import check_config, export
-from handlers.formats.openvino import _compile_settings, min_running
-from handlers.types.request import Request
-from scripts.paths import ROOT
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.errors import ConfigError, WrongCheckpoint, WrongConfig
+from hf_serve.handlers.export.fidelity import compare_outputs
+from hf_serve.handlers.export.fidelity_report import FILE as QUALITY
+from hf_serve.handlers.export.fidelity_report import FidelityReport
+from hf_serve.handlers.export.manifest import ExportManifest
+from hf_serve.handlers.export.quantize import Quantized
+from hf_serve.handlers.formats import check_config, export
+from hf_serve.handlers.formats.openvino import _compile_settings, min_running
+from hf_serve.handlers.types.request import Request
+from hf_serve.scripts.installation import ROOT
 from tests import tiny
 from tests.samples import FINE, requests_of
 from tests.sentences import refused
@@ -106,9 +106,13 @@ def test_blocks_stay_in_float_until_labels_agree(
     quantization: str,
 ) -> None:
     found = iter(FidelityReport(9, 9, share, 0.0) for share in agreements)
-    monkeypatch.setattr("handlers.formats.openvino.compare_outputs", lambda *_, **__: next(found))
+    monkeypatch.setattr(
+        "hf_serve.handlers.formats.openvino.compare_outputs", lambda *_, **__: next(found)
+    )
     perfect = FidelityReport(9, 9, 1.0, 0.0)
-    monkeypatch.setattr("handlers.export.fidelity.compare_outputs", lambda *_, **__: perfect)
+    monkeypatch.setattr(
+        "hf_serve.handlers.export.fidelity.compare_outputs", lambda *_, **__: perfect
+    )
     settings = handler(CLASSIFIES, quantization=quantization, min_agreement=0.99)
     export_to(tmp_path / "small", checkpoint(CLASSIFIES), **settings)
     assert next(found, None) is None
@@ -138,7 +142,9 @@ def test_auto_is_the_dtype_that_was_measured(
 ) -> None:
     processor("avx512_bf16")
     found = iter(FidelityReport(9, 9, share, 0.0) for share in agreements)
-    monkeypatch.setattr("handlers.export.fidelity.compare_outputs", lambda *_, **__: next(found))
+    monkeypatch.setattr(
+        "hf_serve.handlers.export.fidelity.compare_outputs", lambda *_, **__: next(found)
+    )
     settings = {**handler(CLASSIFIES), "dtype": "auto", "min_agreement": 0.99}
     report = export_to(tmp_path / "model", checkpoint(CLASSIFIES), **settings)
     assert report is not None
@@ -217,7 +223,7 @@ def test_int8_is_measured_in_the_dtypes_that_it_may_be_served_in(
         targets.append(target)
         return Quantized(graph, "float32")
 
-    monkeypatch.setattr("handlers.formats.openvino.quantize", recorded)
+    monkeypatch.setattr("hf_serve.handlers.formats.openvino.quantize", recorded)
     settings = handler(CLASSIFIES, quantization="int8", dtype=dtype)
     export_to(tmp_path / "small", checkpoint(CLASSIFIES), **settings)
     (target,) = targets
@@ -233,7 +239,7 @@ def test_a_model_that_agrees_too_little_is_refused(
     checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: Any
 ) -> None:
     bad = FidelityReport(10, 10, 0.9, 0.4)
-    monkeypatch.setattr("handlers.export.fidelity.compare_outputs", lambda *_, **__: bad)
+    monkeypatch.setattr("hf_serve.handlers.export.fidelity.compare_outputs", lambda *_, **__: bad)
     settings = handler(CLASSIFIES, dtype="bfloat16", min_agreement=0.95)
     with refused(WrongCheckpoint, "90.00%", 10, "min_agreement", 0.95):
         export_to(tmp_path / "bad", checkpoint(CLASSIFIES), **settings)
@@ -331,7 +337,7 @@ def test_gated_layers_are_in_float32_with_one_thread_and_amx(
 ) -> None:
     """In bfloat16, OpenVINO 2026.4 divides by zero there, which ends the process."""
     processor(flags)
-    monkeypatch.setattr("handlers.formats.openvino.available_cores", lambda: threads)
+    monkeypatch.setattr("hf_serve.handlers.formats.openvino.available_cores", lambda: threads)
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     settings = _compile_settings("bfloat16", layers(gated=gated))
     assert settings["INFERENCE_PRECISION_HINT"] == hint

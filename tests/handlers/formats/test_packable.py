@@ -10,10 +10,10 @@ import pytest
 import torch
 from transformers import AutoModelForTokenClassification, PreTrainedModel
 
-from handlers.batching.padding import Padding
-from handlers.config.handler_section import HandlerSection
-from handlers.formats import packable as packing
-from handlers.formats.packable import MASKS, Packable, mask_by_layer_type
+from hf_serve.handlers.batching.padding import Padding
+from hf_serve.handlers.config.handler_section import HandlerSection
+from hf_serve.handlers.formats import packable as packing
+from hf_serve.handlers.formats.packable import MASKS, Packable, mask_by_layer_type
 from tests import families
 
 DTYPES = [torch.float32, torch.bfloat16]

@@ -9,9 +9,9 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from handlers import tasks
-from handlers.config.handler_section import modes
-from handlers.errors import WrongCheckpoint
+from hf_serve.handlers import tasks
+from hf_serve.handlers.config.handler_section import modes
+from hf_serve.handlers.errors import WrongCheckpoint
 from tests import tiny
 from tests.modes import cases, each_mode
 from tests.sentences import Sentence, refused

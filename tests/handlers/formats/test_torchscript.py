@@ -5,7 +5,7 @@ import io
 import pytest
 import torch
 
-from handlers.formats.torchscript import replace_devices
+from hf_serve.handlers.formats.torchscript import replace_devices
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 

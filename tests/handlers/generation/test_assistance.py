@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from handlers import formats
-from handlers.config.handler_section import ASSISTANT_FOLDER
-from handlers.config.model_config import ModelConfig
-from handlers.engine import Engine
-from handlers.errors import WrongCheckpoint, WrongConfig
-from handlers.types.request import Request
+from hf_serve.handlers import formats
+from hf_serve.handlers.config.handler_section import ASSISTANT_FOLDER
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.engine import Engine
+from hf_serve.handlers.errors import WrongCheckpoint, WrongConfig
+from hf_serve.handlers.types.request import Request
 from tests import tiny
 from tests.sentences import Sentence, refused
 from tests.serving import Served, stream_into

@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-from handlers import formats
-from handlers.config.model_config import ModelConfig
-from handlers.engine import Engine
-from handlers.errors import (
+from hf_serve.handlers import formats
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.engine import Engine
+from hf_serve.handlers.errors import (
     DeadlineExceeded,
     Overloaded,
     RequestTooLarge,
     Unprocessable,
     WrongConfig,
 )
-from handlers.generation.batch_scheduler import BatchScheduler
-from handlers.generation.generator import Generator
-from handlers.process.deadline import Deadline
-from handlers.types.request import Request, TextStream
+from hf_serve.handlers.generation.batch_scheduler import BatchScheduler
+from hf_serve.handlers.generation.generator import Generator
+from hf_serve.handlers.process.deadline import Deadline
+from hf_serve.handlers.types.request import Request, TextStream
 from tests import tiny
 from tests.continuous import LONG, held, predict, wait_for_texts
 from tests.sentences import refused

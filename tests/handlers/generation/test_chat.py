@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from handlers.errors import BadRequest, RequestTooLarge
-from handlers.generation.chat import TemplateOptions, check_messages, prompt_of
-from handlers.generation.parameters import GenerationParameters
-from handlers.types.structured_output import Tool
+from hf_serve.handlers.errors import BadRequest, RequestTooLarge
+from hf_serve.handlers.generation.chat import TemplateOptions, check_messages, prompt_of
+from hf_serve.handlers.generation.parameters import GenerationParameters
+from hf_serve.handlers.types.structured_output import Tool
 from tests.sentences import Sentence, refused
 from tests.serving import Served
 from tests.tiny_tokenizers import write_gpt2

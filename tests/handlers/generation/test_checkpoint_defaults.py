@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from handlers.errors import WrongCheckpoint
+from hf_serve.handlers.errors import WrongCheckpoint
 from tests import sounds
 from tests.modes import cases
 from tests.sentences import refused
@@ -186,7 +186,9 @@ def test_a_quantized_cache_that_transformers_cannot_make_is_refused(
     values: dict[str, Any],
     facts: list[str],
 ) -> None:
-    monkeypatch.setattr("handlers.generation.checkpoint_defaults.is_installed", lambda _: False)
+    monkeypatch.setattr(
+        "hf_serve.handlers.generation.checkpoint_defaults.is_installed", lambda _: False
+    )
     folder = changed(mode, cache_implementation="quantized", **values)
     with refused(WrongCheckpoint, FILE, "cache_implementation", *facts):
         Served(folder, mode)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from handlers.errors import BadRequest, Overloaded
-from handlers.generation.grammar import CompileCache, GrammarCompiler
+from hf_serve.handlers.errors import BadRequest, Overloaded
+from hf_serve.handlers.generation.grammar import CompileCache, GrammarCompiler
 from tests.sentences import refused
 from tests.tiny_tokenizers import write_gpt2
 

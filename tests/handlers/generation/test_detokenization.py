@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from handlers.generation.detokenization import (
+from hf_serve.handlers.generation.detokenization import (
     AS_GENERATED,
     CONTEXT,
     INCOMPLETE,

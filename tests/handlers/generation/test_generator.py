@@ -12,15 +12,15 @@ import pytest
 import torch
 from transformers import GenerationConfig
 
-from handlers.batching.padding import Padding
-from handlers.batching.rows import RowOutcome, require_outputs
-from handlers.errors import DeadlineExceeded, InternalError
-from handlers.generation.generator import Generator, Prompt
-from handlers.generation.parameters import GenerationParameters
-from handlers.model import ForwardOnlyModel
-from handlers.process.deadline import NO_DEADLINE, Deadline
-from handlers.telemetry.metrics import Meter
-from handlers.types.request import Request
+from hf_serve.handlers.batching.padding import Padding
+from hf_serve.handlers.batching.rows import RowOutcome, require_outputs
+from hf_serve.handlers.errors import DeadlineExceeded, InternalError
+from hf_serve.handlers.generation.generator import Generator, Prompt
+from hf_serve.handlers.generation.parameters import GenerationParameters
+from hf_serve.handlers.model import ForwardOnlyModel
+from hf_serve.handlers.process.deadline import NO_DEADLINE, Deadline
+from hf_serve.handlers.telemetry.metrics import Meter
+from hf_serve.handlers.types.request import Request
 from tests import tiny
 from tests.sentences import Sentence
 from tests.serving import Served, stream_into

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from transformers import AutoTokenizer
 
-from handlers.errors import BadRequest, RequestError, RequestTooLarge, Unprocessable
-from handlers.generation.grammar import CompiledGrammar, GrammarCompiler, GrammarProcessor
-from handlers.generation.json_schemas import json_rule
-from handlers.generation.text_grammar import to_lark
-from handlers.types.structured_output import Grammar
+from hf_serve.handlers.errors import BadRequest, RequestError, RequestTooLarge, Unprocessable
+from hf_serve.handlers.generation.grammar import CompiledGrammar, GrammarCompiler, GrammarProcessor
+from hf_serve.handlers.generation.json_schemas import json_rule
+from hf_serve.handlers.generation.text_grammar import to_lark
+from hf_serve.handlers.types.structured_output import Grammar
 from tests.sentences import Sentence, refused
 from tests.tiny_tokenizers import write_bert, write_gpt2, write_llama, write_roberta
 

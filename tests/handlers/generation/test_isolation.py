@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse
-from handlers.telemetry.metrics import Meter
-from handlers.types.request import Request
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.http.response import HttpResponse
+from hf_serve.handlers.telemetry.metrics import Meter
+from hf_serve.handlers.types.request import Request
 from tests import tiny
 from tests.handlers.generation.test_chat import TEMPLATE
 from tests.handlers.generation.test_generator import DeadlineOfQuestions

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from handlers.generation.json_schemas import closed, relaxed
+from hf_serve.handlers.generation.json_schemas import closed, relaxed
 
 A, B = {"a": {"type": "string"}}, {"b": {"type": "integer"}}
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from handlers.http.request import HttpRequest
-from handlers.telemetry.metrics import Meter
-from handlers.types.request import GeneratedToken, Request, TextStream
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.telemetry.metrics import Meter
+from hf_serve.handlers.types.request import GeneratedToken, Request, TextStream
 from tests.samples import FINE, ODD
 from tests.sentences import Sentence
 from tests.serving import Served

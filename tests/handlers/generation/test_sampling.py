@@ -11,9 +11,9 @@ import pytest
 import torch
 from transformers import GenerationConfig
 
-from handlers.errors import NotFinite
-from handlers.generation.logits_processors import BatchRows, PerPromptSampler, Sampling
-from handlers.types.request import Request
+from hf_serve.handlers.errors import NotFinite
+from hf_serve.handlers.generation.logits_processors import BatchRows, PerPromptSampler, Sampling
+from hf_serve.handlers.types.request import Request
 from tests import tiny
 from tests.serving import Served, stream_into
 

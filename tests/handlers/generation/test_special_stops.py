@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from handlers import formats
-from handlers.config.model_config import ModelConfig
-from handlers.engine import Engine
-from handlers.generation.detokenization import WITH_SPECIAL_TOKENS, IncrementalDecoder
-from handlers.generation.stopping import StopTracker
-from handlers.http.request import HttpRequest
-from handlers.telemetry.metrics import Meter
+from hf_serve.handlers import formats
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.engine import Engine
+from hf_serve.handlers.generation.detokenization import WITH_SPECIAL_TOKENS, IncrementalDecoder
+from hf_serve.handlers.generation.stopping import StopTracker
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.telemetry.metrics import Meter
 from tests import tiny
 from tests.sentences import Sentence
 from tests.serving import Served, read_json, stream_into

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from handlers.generation.detokenization import DecoderState, IncrementalDecoder
-from handlers.generation.stopping import (
+from hf_serve.handlers.generation.detokenization import DecoderState, IncrementalDecoder
+from hf_serve.handlers.generation.stopping import (
     BeamCriterion,
     DeadlineCriterion,
     GenerationState,
@@ -15,8 +15,8 @@ from handlers.generation.stopping import (
     TokenRecord,
     find_stop,
 )
-from handlers.process.deadline import NO_DEADLINE, Deadline
-from handlers.types.request import GeneratedToken
+from hf_serve.handlers.process.deadline import NO_DEADLINE, Deadline
+from hf_serve.handlers.types.request import GeneratedToken
 from tests.handlers.generation.test_detokenization import encode, tokenizer
 from tests.serving import stream_into
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from handlers.types.request import Request
+from hf_serve.handlers.types.request import Request
 from tests.samples import FINE, ODD
 from tests.serving import Served, stream_into
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from handlers.generation.structural_tag import (
+from hf_serve.handlers.generation.structural_tag import (
     EMPTY,
     MAX_ITEMS,
     MAX_OPTIONAL,

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from handlers.errors import BadRequest, RequestTooLarge
-from handlers.generation.grammar import GrammarCompiler
-from handlers.generation.text_grammar import TextGrammar
-from handlers.generation.tool_calls import HERMES, ToolCall, ToolUse
-from handlers.types.structured_output import Grammar, Tool
+from hf_serve.handlers.errors import BadRequest, RequestTooLarge
+from hf_serve.handlers.generation.grammar import GrammarCompiler
+from hf_serve.handlers.generation.text_grammar import TextGrammar
+from hf_serve.handlers.generation.tool_calls import HERMES, ToolCall, ToolUse
+from hf_serve.handlers.types.structured_output import Grammar, Tool
 from tests.sentences import refused
 from tests.tiny_tokenizers import write_gpt2
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from handlers.errors import Unprocessable
-from handlers.generation.grammar import GrammarCompiler
-from handlers.generation.tool_calls import (
+from hf_serve.handlers.errors import Unprocessable
+from hf_serve.handlers.generation.grammar import GrammarCompiler
+from hf_serve.handlers.generation.tool_calls import (
     HERMES,
     LLAMA,
     MISTRAL,
@@ -19,7 +19,7 @@ from handlers.generation.tool_calls import (
     ToolUse,
     syntax_of,
 )
-from handlers.types.structured_output import Tool
+from hf_serve.handlers.types.structured_output import Tool
 from tests.sentences import refused
 from tests.tiny_tokenizers import write_gpt2
 

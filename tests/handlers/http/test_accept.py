@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from handlers.http.request import preferred
+from hf_serve.handlers.http.request import preferred
 
 KNOWN = ("text/html", "application/json")
 

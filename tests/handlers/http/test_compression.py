@@ -5,9 +5,9 @@ import zlib
 
 import pytest
 
-from handlers.errors import BadRequest, RequestTooLarge
-from handlers.http.decoding import MAX_MEMBERS, decompress
-from handlers.http.request import HttpRequest
+from hf_serve.handlers.errors import BadRequest, RequestTooLarge
+from hf_serve.handlers.http.decoding import MAX_MEMBERS, decompress
+from hf_serve.handlers.http.request import HttpRequest
 from tests.sentences import Sentence, refused
 
 TEXT = b'{"inputs": "A fine film"}'

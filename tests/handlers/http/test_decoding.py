@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from handlers.errors import BadRequest
-from handlers.http.decoding import MAX_DEPTH, decode_text, parse_json
-from handlers.http.request import HttpRequest
+from hf_serve.handlers.errors import BadRequest
+from hf_serve.handlers.http.decoding import MAX_DEPTH, decode_text, parse_json
+from hf_serve.handlers.http.request import HttpRequest
 from tests.sentences import Sentence
 
 TEXT = "Zürich – café"

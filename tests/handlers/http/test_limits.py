@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from handlers.compat.torchserve import FRONTEND
-from handlers.http.limits import DEFAULTS, BodyLimits, server_limits
+from hf_serve.handlers.compat.torchserve import FRONTEND
+from hf_serve.handlers.http.limits import DEFAULTS, BodyLimits, server_limits
 
 SET = BodyLimits(max_request_bytes=1000, max_response_bytes=2000)
 
@@ -48,7 +48,7 @@ def test_they_are_those_of_the_server_that_started_the_worker(
         (tmp_path / name).write_text("max_request_size=3\n", encoding="utf-8")
     settings = "max_request_size=1000\nmax_response_size=2000\n"
     (tmp_path / file).write_text(settings, encoding="utf-8")
-    worker = "from handlers.http.limits import server_limits; print(server_limits())"
+    worker = "from hf_serve.handlers.http.limits import server_limits; print(server_limits())"
     server = (
         f"import subprocess, sys; subprocess.run([sys.executable, '-c', {worker!r}], check=True)"
     )

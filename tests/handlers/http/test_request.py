@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from handlers.errors import BadRequest, RequestTooLarge
-from handlers.http.limits import MIN_VALUES, BodyLimits
-from handlers.http.request import HttpRequest, distinct_names
+from hf_serve.handlers.errors import BadRequest, RequestTooLarge
+from hf_serve.handlers.http.limits import MIN_VALUES, BodyLimits
+from hf_serve.handlers.http.request import HttpRequest, distinct_names
 from tests.sentences import Sentence, refused
 
 NESTED = 100_000

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from handlers.http.response import HttpResponse, encode_json
+from hf_serve.handlers.http.response import HttpResponse, encode_json
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse
-from handlers.http.streams import (
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.http.response import HttpResponse
+from hf_serve.handlers.http.streams import (
     JSON_LINES,
     SERVER_SENT_EVENTS,
     HttpTextStream,
@@ -16,7 +16,7 @@ from handlers.http.streams import (
     event,
     is_stream,
 )
-from handlers.types.request import GeneratedToken
+from hf_serve.handlers.types.request import GeneratedToken
 
 
 @pytest.mark.parametrize(

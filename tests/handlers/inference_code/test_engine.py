@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from handlers.config.model_config import ModelConfig
-from handlers.dispatcher import Dispatcher
-from handlers.engine import Engine
-from handlers.errors import ConfigError, WrongConfig
-from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse
-from handlers.inference_code.engine import InferenceCodeEngine, has_inference_code
-from handlers.process.deadline import NO_DEADLINE, Deadline
-from handlers.tasks.custom_code import MODULE
-from handlers.telemetry.metrics import Meter
-from handlers.types.request import Request
-from handlers.worker_start import load_engine
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.dispatcher import Dispatcher
+from hf_serve.handlers.engine import Engine
+from hf_serve.handlers.errors import ConfigError, WrongConfig
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.http.response import HttpResponse
+from hf_serve.handlers.inference_code.engine import InferenceCodeEngine, has_inference_code
+from hf_serve.handlers.process.deadline import NO_DEADLINE, Deadline
+from hf_serve.handlers.tasks.custom_code import MODULE
+from hf_serve.handlers.telemetry.metrics import Meter
+from hf_serve.handlers.types.request import Request
+from hf_serve.handlers.worker_start import load_engine
 from tests.docs.pages import DOCS, blocks_of
 from tests.sentences import Sentence, refused
 from tests.serving import read_json

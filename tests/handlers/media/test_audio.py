@@ -10,8 +10,14 @@ import numpy as np
 import pytest
 import soundfile
 
-from handlers.errors import BadRequest, RequestError, RequestTooLarge, Unprocessable
-from handlers.media.audio import AUDIO_TYPES, convert_wav, read_audio, wav_in_base64, wav_to_pcm
+from hf_serve.handlers.errors import BadRequest, RequestError, RequestTooLarge, Unprocessable
+from hf_serve.handlers.media.audio import (
+    AUDIO_TYPES,
+    convert_wav,
+    read_audio,
+    wav_in_base64,
+    wav_to_pcm,
+)
 from tests.sentences import refused
 from tests.sounds import file_of, sound_of
 

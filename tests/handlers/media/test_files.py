@@ -12,8 +12,8 @@ from typing import Any
 import httpcore
 import pytest
 
-from handlers.errors import BadRequest, RequestError, RequestTooLarge, Unprocessable
-from handlers.media.files import (
+from hf_serve.handlers.errors import BadRequest, RequestError, RequestTooLarge, Unprocessable
+from hf_serve.handlers.media.files import (
     MediaFiles,
     RemoteFile,
     RemoteFiles,
@@ -21,7 +21,7 @@ from handlers.media.files import (
     connect,
     is_public,
 )
-from handlers.media.images import IMAGE
+from hf_serve.handlers.media.images import IMAGE
 from tests.sentences import Sentence, refused
 
 LIMIT = 100_000

@@ -14,8 +14,8 @@ import pytest
 from PIL import Image
 from transformers.image_utils import load_image
 
-from handlers.errors import BadRequest, RequestError, RequestTooLarge, Unprocessable
-from handlers.media.images import read_image
+from hf_serve.handlers.errors import BadRequest, RequestError, RequestTooLarge, Unprocessable
+from hf_serve.handlers.media.images import read_image
 from tests.sentences import refused
 
 LIMIT = 100_000

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from handlers.errors import DeadlineExceeded
-from handlers.process.deadline import NO_DEADLINE, Deadline, before
+from hf_serve.handlers.errors import DeadlineExceeded
+from hf_serve.handlers.process.deadline import NO_DEADLINE, Deadline, before
 from tests.clock import Clock
 
 

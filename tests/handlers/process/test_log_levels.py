@@ -7,7 +7,7 @@ from typing import Any
 
 from ts.protocol.otf_message_handler import retrieve_msg
 
-from handlers.process.packages import silence_libraries
+from hf_serve.handlers.process.packages import silence_libraries
 
 
 def test_a_worker_prints_no_line_for_each_batch(caplog: Any) -> None:

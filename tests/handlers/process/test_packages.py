@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from handlers.errors import WrongConfig
-from handlers.process.packages import require_package
+from hf_serve.handlers.errors import WrongConfig
+from hf_serve.handlers.process.packages import require_package
 from tests.sentences import refused
 
 ROOT = Path(__file__).resolve().parents[3]
 EXPORT = """
 import logging
-from handlers.process.packages import require_package
-from handlers.process.packages import silence_exporters
+from hf_serve.handlers.process.packages import require_package
+from hf_serve.handlers.process.packages import silence_exporters
 
 with silence_exporters():
     require_package("optimum.intel.openvino", "save_mode: openvino", "pip install")

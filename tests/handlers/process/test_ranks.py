@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from handlers.errors import DeadlineExceeded
-from handlers.process.deadline import Deadline, before
-from handlers.process.ranks import agree
-from handlers.process.threads import LazyLoad
-from handlers.telemetry.metrics import Meter
-from handlers.types.request import Request
+from hf_serve.handlers.errors import DeadlineExceeded
+from hf_serve.handlers.process.deadline import Deadline, before
+from hf_serve.handlers.process.ranks import agree
+from hf_serve.handlers.process.threads import LazyLoad
+from hf_serve.handlers.telemetry.metrics import Meter
+from hf_serve.handlers.types.request import Request
 from tests.clock import Clock
 from tests.ranks import on_ranks
 

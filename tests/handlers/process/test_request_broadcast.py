@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from handlers.process.ranks import SharedRequest, decode_message, encode_message
-from scripts.paths import ROOT
+from hf_serve.handlers.process.ranks import SharedRequest, decode_message, encode_message
+from hf_serve.scripts.installation import ROOT
 
 REQUESTS = [
     SharedRequest({"body": b'{"inputs": "a \xc3\xa9"}'}, {"Accept": "text/html"}, streams=True),
@@ -21,7 +21,7 @@ REQUESTS = [
 ]
 SHARING = """
 from torch import distributed
-from handlers.process.ranks import RequestBroadcast
+from hf_serve.handlers.process.ranks import RequestBroadcast
 from tests.handlers.process.test_request_broadcast import REQUESTS
 
 distributed.init_process_group("gloo")

@@ -11,8 +11,8 @@ from typing import Any
 import psutil
 import pytest
 
-from handlers.process import resources
-from handlers.process.resources import available_cores, cpu_quota, memory_limit
+from hf_serve.handlers.process import resources
+from hf_serve.handlers.process.resources import available_cores, cpu_quota, memory_limit
 
 CORES, MEMORY = 8, int(psutil.virtual_memory().total)
 
@@ -76,7 +76,7 @@ def test_the_limit_of_the_container_counts(
 
 START = """
 import ctypes, psutil, sys
-from handlers.process.resources import limit_memory_growth
+from hf_serve.handlers.process.resources import limit_memory_growth
 if sys.argv[1] == "limited":
     limit_memory_growth()
 rss = lambda: psutil.Process().memory_info().rss
@@ -112,7 +112,7 @@ print((rss() - before) / 1e6)
 # second of two batches of them. It is released where time passes between the two.
 HOLES = f"""
 {START}
-from handlers.process.resources import RELEASE_INTERVAL, FreedMemory
+from hf_serve.handlers.process.resources import RELEASE_INTERVAL, FreedMemory
 now, used = 0, []
 freed, before = FreedMemory(lambda: now), rss()
 for batch in range(2):

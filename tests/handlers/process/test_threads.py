@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import torch
 
-from handlers.config.model_config import Torchrun
-from handlers.errors import DeadlineExceeded, Overloaded, WrongConfig
-from handlers.process import threads
-from handlers.process.deadline import Deadline
-from handlers.process.threads import RETRY_SECONDS, LazyLoad, Paced
+from hf_serve.handlers.config.model_config import Torchrun
+from hf_serve.handlers.errors import DeadlineExceeded, Overloaded, WrongConfig
+from hf_serve.handlers.process import threads
+from hf_serve.handlers.process.deadline import Deadline
+from hf_serve.handlers.process.threads import RETRY_SECONDS, LazyLoad, Paced
 from tests.clock import Clock
 from tests.sentences import refused
 from tests.standins.workers import end, running_workers
@@ -203,7 +203,7 @@ def test_processes_of_all_workers_are_counted(model_folder: Path, monkeypatch: A
 def clock(monkeypatch: Any) -> list[float]:
     """The time that the module sees; change its element to let time pass."""
     now = [0.0]
-    monkeypatch.setattr("handlers.process.threads.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("hf_serve.handlers.process.threads.time.monotonic", lambda: now[0])
     return now
 
 

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from handlers.process.deadline import Deadline
-from handlers.process.watchdog import Watchdog, call_stacks
+from hf_serve.handlers.process.deadline import Deadline
+from hf_serve.handlers.process.watchdog import Watchdog, call_stacks
 from tests.clock import Clock
 from tests.threads import without_threads
 from tests.waiting import wait_for
@@ -71,7 +71,7 @@ def test_the_stacks_of_threads_have_no_values() -> None:
 
 WORKER = """
 import atexit, logging, sys
-from handlers.process import watchdog
+from hf_serve.handlers.process import watchdog
 
 logging.basicConfig(stream=sys.stdout)
 atexit.register(print, "cleaned up")

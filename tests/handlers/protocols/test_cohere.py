@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from handlers import protocols
-from handlers.errors import BadRequest, RequestError
-from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse
-from handlers.protocols.cohere import FLOATS, Protocol
-from handlers.types.model_info import Service
-from handlers.types.request import Request
+from hf_serve.handlers import protocols
+from hf_serve.handlers.errors import BadRequest, RequestError
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.http.response import HttpResponse
+from hf_serve.handlers.protocols.cohere import FLOATS, Protocol
+from hf_serve.handlers.types.model_info import Service
+from hf_serve.handlers.types.request import Request
 from tests.handlers.protocols.test_protocols import MODEL
 from tests.samples import FINE, ODD
 from tests.sentences import Sentence, refused
@@ -217,7 +217,7 @@ def test_one_wrong_text_is_named_in_the_error() -> None:
 def test_paths_that_are_alike_have_their_own_protocols(path: str, body: Any, module: str) -> None:
     known = protocols.create(MODEL)
     chosen = next(each for each in known if each.recognises(request_to(path, body)))
-    assert type(chosen).__module__ == f"handlers.protocols.{module}"
+    assert type(chosen).__module__ == f"hf_serve.handlers.protocols.{module}"
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from handlers.dispatcher import Dispatcher
-from handlers.http.limits import TORCHSERVE_BYTES
-from handlers.http.request import HttpRequest
-from handlers.http.response import MAX_HEADER, HttpResponse
-from handlers.telemetry.metrics import Meter
+from hf_serve.handlers.dispatcher import Dispatcher
+from hf_serve.handlers.http.limits import TORCHSERVE_BYTES
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.http.response import MAX_HEADER, HttpResponse
+from hf_serve.handlers.telemetry.metrics import Meter
 from tests.serving import Served, read_json
 
 SIZE = 600_000

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from handlers.errors import BadRequest
-from handlers.protocols.result_formats import write_csv
-from handlers.protocols.sagemaker import read_csv
+from hf_serve.handlers.errors import BadRequest
+from hf_serve.handlers.protocols.result_formats import write_csv
+from hf_serve.handlers.protocols.sagemaker import read_csv
 
 LONG = "word " * 40_000
 

@@ -13,11 +13,11 @@ from typing import Any
 import httpx
 import pytest
 
-from handlers import tasks
-from handlers.config.handler_section import modes
-from handlers.http.request import HttpRequest
-from handlers.telemetry.metrics import Meter
-from scripts.openapi.operations import routes_of
+from hf_serve.handlers import tasks
+from hf_serve.handlers.config.handler_section import modes
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.telemetry.metrics import Meter
+from hf_serve.scripts.openapi.operations import routes_of
 from tests.e2e.documents import JSON, Document, Example
 from tests.e2e.test_openapi import WRONG
 from tests.serving import Served

@@ -9,13 +9,19 @@ from typing import Any
 
 import pytest
 
-from handlers.errors import BadRequest, DeadlineExceeded, InternalError, OutOfMemory, RequestError
-from handlers.generation.parameters import NAMES
-from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse
-from handlers.protocols.hugging_face import TOKEN_DETAILS, Protocol
-from handlers.telemetry.metrics import Meter
-from handlers.types.request import Request
+from hf_serve.handlers.errors import (
+    BadRequest,
+    DeadlineExceeded,
+    InternalError,
+    OutOfMemory,
+    RequestError,
+)
+from hf_serve.handlers.generation.parameters import NAMES
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.http.response import HttpResponse
+from hf_serve.handlers.protocols.hugging_face import TOKEN_DETAILS, Protocol
+from hf_serve.handlers.telemetry.metrics import Meter
+from hf_serve.handlers.types.request import Request
 from tests.handlers.generation.test_chat import CHAT, TEMPLATE
 from tests.handlers.protocols.test_protocols import MODEL
 from tests.samples import FINE, ODD

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from handlers import tasks
-from handlers.errors import BadRequest
-from handlers.protocols.items import NESTED_PARAMETERS, has_other_input_keys, read_item
+from hf_serve.handlers import tasks
+from hf_serve.handlers.errors import BadRequest
+from hf_serve.handlers.protocols.items import NESTED_PARAMETERS, has_other_input_keys, read_item
 from tests.sentences import Sentence, refused
 
 CHAT = [{"role": "user", "content": "Who sings?"}]

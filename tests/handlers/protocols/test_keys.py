@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse
-from handlers.protocols import text_generation_inference
-from handlers.protocols.base import EMPTY, UNKNOWN_KEYS, KeyTable
-from handlers.telemetry.metrics import Meter
-from scripts.openapi import all_routes
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.http.response import HttpResponse
+from hf_serve.handlers.protocols import text_generation_inference
+from hf_serve.handlers.protocols.base import EMPTY, UNKNOWN_KEYS, KeyTable
+from hf_serve.handlers.telemetry.metrics import Meter
+from hf_serve.scripts.openapi import all_routes
 from tests import sounds
 from tests.handlers.generation.test_chat import CHAT, TEMPLATE
 from tests.sentences import Sentence

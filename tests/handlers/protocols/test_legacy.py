@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from handlers import tasks
-from handlers.config.handler_section import modes
-from handlers.config.model_config import ModelConfig
-from handlers.errors import WrongConfig
-from handlers.formats import check_config
-from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse
-from handlers.tasks.text_generation import Task as TextGeneration
-from handlers.telemetry.metrics import Meter
-from scripts.paths import ARTIFACTS
+from hf_serve.handlers import tasks
+from hf_serve.handlers.config.handler_section import modes
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.errors import WrongConfig
+from hf_serve.handlers.formats import check_config
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.http.response import HttpResponse
+from hf_serve.handlers.tasks.text_generation import Task as TextGeneration
+from hf_serve.handlers.telemetry.metrics import Meter
+from hf_serve.scripts.paths import ARTIFACTS
 from tests.modes import cases
 from tests.samples import FINE, INPUTS, ODD
 from tests.sentences import refused

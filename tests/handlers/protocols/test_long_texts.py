@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from handlers.http.request import HttpRequest
+from hf_serve.handlers.http.request import HttpRequest
 from tests.e2e.clients import FRAMEWORKS, run_program
 from tests.handlers.generation.test_chat import TEMPLATE
 from tests.http_front import front

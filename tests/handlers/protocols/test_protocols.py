@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from handlers import protocols
-from handlers.config.handler_section import HandlerSection
-from handlers.errors import BadRequest, RequestTooLarge
-from handlers.http.request import HttpRequest
-from handlers.protocols import open_inference, sagemaker
-from handlers.protocols.base import BaseProtocol, ParsedRequest
-from handlers.protocols.open_inference import tensors
-from handlers.protocols.openai import endpoint
-from handlers.types.model_info import (
+from hf_serve.handlers import protocols
+from hf_serve.handlers.config.handler_section import HandlerSection
+from hf_serve.handlers.errors import BadRequest, RequestTooLarge
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.protocols import open_inference, sagemaker
+from hf_serve.handlers.protocols.base import BaseProtocol, ParsedRequest
+from hf_serve.handlers.protocols.open_inference import tensors
+from hf_serve.handlers.protocols.openai import endpoint
+from hf_serve.handlers.types.model_info import (
     Generation,
     Limits,
     ModelInfo,
@@ -25,7 +25,7 @@ from handlers.types.model_info import (
     TaskDescription,
     Wire,
 )
-from handlers.types.request import Request
+from hf_serve.handlers.types.request import Request
 from tests.sentences import Sentence, refused
 from tests.serving import read_json
 

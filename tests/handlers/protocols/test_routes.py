@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import BaseModel
 
-from handlers.protocols.base import Route
-from scripts.openapi import all_routes
+from hf_serve.handlers.protocols.base import Route
+from hf_serve.scripts.openapi import all_routes
 
 
 def test_every_route_has_a_name_of_its_own() -> None:

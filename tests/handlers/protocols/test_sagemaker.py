@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse
-from handlers.protocols.result_formats import LINES_TYPES
-from handlers.telemetry.metrics import Meter
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.http.response import HttpResponse
+from hf_serve.handlers.protocols.result_formats import LINES_TYPES
+from hf_serve.handlers.telemetry.metrics import Meter
 from tests.modes import each_mode
 from tests.modes.question_answering import VOICE
 from tests.samples import FINE, INPUTS, ODD, PARAMETERS

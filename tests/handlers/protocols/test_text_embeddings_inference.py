@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from handlers.errors import BadRequest, InternalError, Overloaded, RequestError
-from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse
-from handlers.protocols.text_embeddings_inference import UNIT_VECTORS, Protocol
-from handlers.telemetry.metrics import Meter
-from handlers.types.model_info import Service
-from handlers.types.request import Request, TokenIds
+from hf_serve.handlers.errors import BadRequest, InternalError, Overloaded, RequestError
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.http.response import HttpResponse
+from hf_serve.handlers.protocols.text_embeddings_inference import UNIT_VECTORS, Protocol
+from hf_serve.handlers.telemetry.metrics import Meter
+from hf_serve.handlers.types.model_info import Service
+from hf_serve.handlers.types.request import Request, TokenIds
 from tests.handlers.protocols.test_protocols import MODEL
 from tests.samples import FINE, ODD
 from tests.sentences import Sentence

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from handlers import tasks
-from handlers.dispatcher import Dispatcher
-from handlers.http.limits import BodyLimits
-from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse
-from handlers.telemetry.metrics import Meter
+from hf_serve.handlers import tasks
+from hf_serve.handlers.dispatcher import Dispatcher
+from hf_serve.handlers.http.limits import BodyLimits
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.http.response import HttpResponse
+from hf_serve.handlers.telemetry.metrics import Meter
 from tests.modes import each_mode
 from tests.samples import FINE, ODD, text_modes
 from tests.sentences import Sentence

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from handlers.http.request import HttpRequest
+from hf_serve.handlers.http.request import HttpRequest
 from tests.handlers.generation.test_chat import CHAT, PROMPT, TEMPLATE
 from tests.modes import each_mode
 from tests.samples import FINE, text_modes

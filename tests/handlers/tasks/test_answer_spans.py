@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.tasks.question_answering import best_spans, probabilities
+from hf_serve.handlers.tasks.question_answering import best_spans, probabilities
 
 SCORES = st.lists(st.floats(0.001, 1), min_size=1, max_size=12)
 

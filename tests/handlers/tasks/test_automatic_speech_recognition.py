@@ -13,10 +13,10 @@ import torch
 import transformers
 from transformers import AutoFeatureExtractor, AutoTokenizer, pipeline
 
-from handlers.errors import WrongCheckpoint
-from handlers.process.deadline import Deadline
-from handlers.telemetry.metrics import Meter
-from handlers.types.request import Request
+from hf_serve.handlers.errors import WrongCheckpoint
+from hf_serve.handlers.process.deadline import Deadline
+from hf_serve.handlers.telemetry.metrics import Meter
+from hf_serve.handlers.types.request import Request
 from tests import sounds
 from tests.sentences import Sentence, refused
 from tests.serving import Served, differences

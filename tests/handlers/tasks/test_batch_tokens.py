@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from handlers.telemetry.metrics import Meter
-from handlers.types.request import Request
+from hf_serve.handlers.telemetry.metrics import Meter
+from hf_serve.handlers.types.request import Request
 from tests.samples import FINE
 from tests.serving import Served
 

@@ -9,15 +9,15 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification
 
-from handlers import tasks
-from handlers.checkpoints.graph_inputs import example_batch
-from handlers.config.handler_section import Compile, modes
-from handlers.config.model_config import ModelConfig
-from handlers.engine import Engine
-from handlers.formats.pretrained import PretrainedModel
-from handlers.tasks.bases.audio import AudioTask
-from handlers.tasks.warmup import compile_model
-from handlers.types.request import Request
+from hf_serve.handlers import tasks
+from hf_serve.handlers.checkpoints.graph_inputs import example_batch
+from hf_serve.handlers.config.handler_section import Compile, modes
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.engine import Engine
+from hf_serve.handlers.formats.pretrained import PretrainedModel
+from hf_serve.handlers.tasks.bases.audio import AudioTask
+from hf_serve.handlers.tasks.warmup import compile_model
+from hf_serve.handlers.types.request import Request
 from tests.samples import requests_of
 from tests.serving import differences
 from tests.sounds import encoded, file_of, sound_of

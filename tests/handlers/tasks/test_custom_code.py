@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from handlers.config.model_config import ModelConfig
-from handlers.engine import Engine
-from handlers.errors import BadRequest, ConfigError, Unprocessable, WrongConfig
-from handlers.tasks.custom_code import CustomCode, CustomCodeFailed
-from handlers.types.request import Request, TextStream
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.engine import Engine
+from hf_serve.handlers.errors import BadRequest, ConfigError, Unprocessable, WrongConfig
+from hf_serve.handlers.tasks.custom_code import CustomCode, CustomCodeFailed
+from hf_serve.handlers.types.request import Request, TextStream
 from tests.docs.pages import DOCS, blocks_of
 from tests.sentences import Sentence, refused
 
@@ -102,7 +102,7 @@ def test_explanations_read_the_changed_inputs(load: Load) -> None:
 def test_a_task_of_its_own_takes_the_place_of_the_mode(load: Load) -> None:
     engine = load(
         """
-        from handlers.tasks.sequence_classification import Task as Classification
+        from hf_serve.handlers.tasks.sequence_classification import Task as Classification
 
         class Task(Classification):
             def decode(self, *arguments):

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from demo_models.synthetic_images import as_png
-from handlers.tasks.depth_estimation import _as_picture
+from hf_serve.demo_models.synthetic_images import as_png
+from hf_serve.handlers.tasks.depth_estimation import _as_picture
 from tests import vision_families
 from tests.images import IMAGES, TEXTS
 from tests.sentences import Sentence

@@ -21,9 +21,9 @@ from transformers import (
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
 from transformers.pipelines.document_question_answering import DocumentQuestionAnsweringPipeline
 
-from handlers.errors import RequestTooLarge
-from handlers.media import images
-from handlers.tasks.document_question_answering import MAX_WORDS, read_word_boxes
+from hf_serve.handlers.errors import RequestTooLarge
+from hf_serve.handlers.media import images
+from hf_serve.handlers.tasks.document_question_answering import MAX_WORDS, read_word_boxes
 from tests.images import IMAGES, TEXTS
 from tests.modes._cases import FINE, LONG, ODD
 from tests.sentences import Sentence

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from handlers.dispatcher import Dispatcher
-from handlers.http.limits import BodyLimits
-from handlers.http.request import HttpRequest
-from handlers.telemetry.metrics import Meter
+from hf_serve.handlers.dispatcher import Dispatcher
+from hf_serve.handlers.http.limits import BodyLimits
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.telemetry.metrics import Meter
 from tests.serving import Served, differences, read_json
 
 Load = Callable[..., Served]

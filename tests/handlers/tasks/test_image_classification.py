@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from handlers.engine import Engine
-from handlers.http.request import HttpRequest
-from handlers.types.request import Request
+from hf_serve.handlers.engine import Engine
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.types.request import Request
 from tests import tiny
 from tests.images import FILES, IMAGES, TEXTS, raw
 from tests.serving import Served, differences

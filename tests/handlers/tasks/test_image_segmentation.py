@@ -12,10 +12,10 @@ import torch
 from torch.nn import functional
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
-from handlers.errors import RequestTooLarge, WrongCheckpoint
-from handlers.tasks import image_segmentation
-from handlers.tasks.bases.image import as_batch
-from handlers.tasks.image_segmentation import class_map
+from hf_serve.handlers.errors import RequestTooLarge, WrongCheckpoint
+from hf_serve.handlers.tasks import image_segmentation
+from hf_serve.handlers.tasks.bases.image import as_batch
+from hf_serve.handlers.tasks.image_segmentation import class_map
 from tests import tiny, vision_families
 from tests.images import IMAGES, TEXTS
 from tests.sentences import Sentence, refused

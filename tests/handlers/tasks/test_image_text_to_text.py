@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from transformers import AutoModelForImageTextToText, pipeline
 
-from handlers.errors import WrongCheckpoint
-from handlers.http.request import HttpRequest, distinct_names
-from handlers.http.response import HttpResponse
-from handlers.telemetry.metrics import Meter
-from handlers.types.request import Request
+from hf_serve.handlers.errors import WrongCheckpoint
+from hf_serve.handlers.http.request import HttpRequest, distinct_names
+from hf_serve.handlers.http.response import HttpResponse
+from hf_serve.handlers.telemetry.metrics import Meter
+from hf_serve.handlers.types.request import Request
 from tests import tiny_multimodal
 from tests.images import BROKEN, FILES, IMAGES, TEXTS
 from tests.modes.image_text_to_text import chat_about

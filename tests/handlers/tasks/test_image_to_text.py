@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from handlers.errors import WrongCheckpoint
+from hf_serve.handlers.errors import WrongCheckpoint
 from tests import tiny
 from tests.images import TEXTS
 from tests.sentences import Sentence, refused

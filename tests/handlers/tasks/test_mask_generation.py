@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from handlers.errors import DeadlineExceeded, RequestTooLarge
-from handlers.process.deadline import Deadline
-from handlers.tasks import mask_generation
-from handlers.tasks.mask_generation import MaskGenerationParameters, crops, distinct
-from handlers.types.request import Request
+from hf_serve.handlers.errors import DeadlineExceeded, RequestTooLarge
+from hf_serve.handlers.process.deadline import Deadline
+from hf_serve.handlers.tasks import mask_generation
+from hf_serve.handlers.tasks.mask_generation import MaskGenerationParameters, crops, distinct
+from hf_serve.handlers.types.request import Request
 from tests.clock import Clock
 from tests.images import IMAGES, TEXTS
 from tests.modes import cases

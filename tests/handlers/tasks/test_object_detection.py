@@ -8,9 +8,9 @@ from typing import Any
 
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
-from handlers.engine import Engine
-from handlers.errors import WrongCheckpoint
-from handlers.types.request import Request
+from hf_serve.handlers.engine import Engine
+from hf_serve.handlers.errors import WrongCheckpoint
+from hf_serve.handlers.types.request import Request
 from tests import tiny
 from tests.images import IMAGES, TEXTS
 from tests.sentences import refused

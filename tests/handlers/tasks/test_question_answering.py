@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from handlers.tasks.question_answering import MIN_CONTEXT_TOKENS
+from hf_serve.handlers.tasks.question_answering import MIN_CONTEXT_TOKENS
 from tests.samples import FINE, LONG, ODD
 from tests.sentences import Sentence
 from tests.serving import Served

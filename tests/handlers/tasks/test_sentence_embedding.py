@@ -13,10 +13,10 @@ import pytest
 import torch
 from transformers import T5EncoderModel
 
-from handlers.config.model_config import ModelConfig
-from handlers.errors import BadRequest
-from handlers.formats import export
-from handlers.types.request import Request, TokenIds
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.errors import BadRequest
+from hf_serve.handlers.formats import export
+from hf_serve.handlers.types.request import Request, TokenIds
 from tests import tiny
 from tests.reference.embedding_checkpoints import MODE, PROMPTS, write
 from tests.samples import FINE, LONG

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from handlers.errors import RequestError, WrongCheckpoint
-from handlers.telemetry.metrics import Meter
-from handlers.types.request import Request
+from hf_serve.handlers.errors import RequestError, WrongCheckpoint
+from hf_serve.handlers.telemetry.metrics import Meter
+from hf_serve.handlers.types.request import Request
 from tests import tiny
 from tests.samples import FINE, LONG, ODD
 from tests.sentences import Sentence, refused

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from handlers.errors import BadRequest
-from handlers.types.request import Request
+from hf_serve.handlers.errors import BadRequest
+from hf_serve.handlers.types.request import Request
 from tests import tiny
 from tests.handlers.generation.test_chat import TEMPLATE, WITH_TOOLS
 from tests.sentences import Sentence

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from handlers.errors import WrongConfig
+from hf_serve.handlers.errors import WrongConfig
 from tests.sentences import Sentence, refused
 from tests.serving import Served, explanation_of
 

@@ -11,13 +11,13 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM
 
-from handlers.config.model_config import ModelConfig
-from handlers.dispatcher import Dispatcher
-from handlers.engine import Engine
-from handlers.errors import WrongCheckpoint, WrongConfig
-from handlers.formats import check_config
-from handlers.http.request import HttpRequest
-from handlers.types.request import Request
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.dispatcher import Dispatcher
+from hf_serve.handlers.engine import Engine
+from hf_serve.handlers.errors import WrongCheckpoint, WrongConfig
+from hf_serve.handlers.formats import check_config
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.types.request import Request
 from tests import tiny
 from tests.samples import FINE, ODD
 from tests.sentences import Sentence, refused

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from handlers.errors import RequestTooLarge
-from handlers.types.request import Request, TokenIds
+from hf_serve.handlers.errors import RequestTooLarge
+from hf_serve.handlers.types.request import Request, TokenIds
 from tests.sentences import Sentence, refused
 from tests.serving import Served
 

@@ -15,12 +15,12 @@ import pytest
 import torch
 from PIL import Image
 
-from handlers.errors import DeadlineExceeded, RequestError
-from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse
-from handlers.process.deadline import Deadline
-from handlers.telemetry.metrics import Meter
-from handlers.types.request import Request, StepStream
+from hf_serve.handlers.errors import DeadlineExceeded, RequestError
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.http.response import HttpResponse
+from hf_serve.handlers.process.deadline import Deadline
+from hf_serve.handlers.telemetry.metrics import Meter
+from hf_serve.handlers.types.request import Request, StepStream
 from tests.modes.text_to_image import FEW, SIDE
 from tests.sentences import Sentence
 from tests.serving import Served, read_png

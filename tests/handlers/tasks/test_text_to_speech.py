@@ -15,13 +15,13 @@ import pytest
 import soundfile
 from transformers import BarkConfig, VitsConfig, pipeline, set_seed
 
-from handlers.errors import DeadlineExceeded, WrongCheckpoint, WrongConfig
-from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse
-from handlers.media.audio import wav_in_base64
-from handlers.process.deadline import Deadline
-from handlers.telemetry.metrics import Meter
-from handlers.types.request import Request
+from hf_serve.handlers.errors import DeadlineExceeded, WrongCheckpoint, WrongConfig
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.http.response import HttpResponse
+from hf_serve.handlers.media.audio import wav_in_base64
+from hf_serve.handlers.process.deadline import Deadline
+from hf_serve.handlers.telemetry.metrics import Meter
+from hf_serve.handlers.types.request import Request
 from tests import tiny_vits
 from tests.modes.text_to_speech import INPUTS
 from tests.sentences import Sentence, refused

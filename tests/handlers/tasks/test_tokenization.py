@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from handlers.errors import DeadlineExceeded, RequestError
-from handlers.process.deadline import Deadline
-from handlers.telemetry.metrics import Meter
-from handlers.types.request import Request, TokenIds, TokenizedText
+from hf_serve.handlers.errors import DeadlineExceeded, RequestError
+from hf_serve.handlers.process.deadline import Deadline
+from hf_serve.handlers.telemetry.metrics import Meter
+from hf_serve.handlers.types.request import Request, TokenIds, TokenizedText
 from tests.handlers.generation.test_chat import CHAT, PROMPT, TEMPLATE
 from tests.modes import each_mode
 from tests.samples import FINE, LONG, ODD, text_modes

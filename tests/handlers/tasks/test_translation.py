@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from handlers.types.request import Request
+from hf_serve.handlers.types.request import Request
 from tests import tiny
 from tests.sentences import Sentence
 from tests.serving import Served, differences

@@ -12,11 +12,11 @@ from transformers import AutoModelForVisualQuestionAnswering as AutoModel
 from transformers import AutoTokenizer, GenerationConfig
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
-from handlers.errors import DeadlineExceeded, Unprocessable
-from handlers.http.request import HttpRequest
-from handlers.process.deadline import Deadline
-from handlers.telemetry.metrics import Meter
-from handlers.types.request import Request
+from hf_serve.handlers.errors import DeadlineExceeded, Unprocessable
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.process.deadline import Deadline
+from hf_serve.handlers.telemetry.metrics import Meter
+from hf_serve.handlers.types.request import Request
 from tests.images import BROKEN, FILES, IMAGES, TEXTS
 from tests.sentences import Sentence
 from tests.serving import Served, differences

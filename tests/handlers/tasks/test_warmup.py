@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from handlers.batching.packing import PackedBatch
-from handlers.config.model_config import ModelConfig
-from handlers.formats.pretrained import PretrainedModel
-from handlers.tasks.bases.text import TextTask
+from hf_serve.handlers.batching.packing import PackedBatch
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.formats.pretrained import PretrainedModel
+from hf_serve.handlers.tasks.bases.text import TextTask
 from tests.samples import FINE
 from tests.serving import Served
 

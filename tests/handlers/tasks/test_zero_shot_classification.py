@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from handlers.errors import WrongCheckpoint
+from hf_serve.handlers.errors import WrongCheckpoint
 from tests import tiny
 from tests.sentences import Sentence, refused
 from tests.serving import Served, explanation_of

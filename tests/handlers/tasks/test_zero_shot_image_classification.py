@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from handlers.types.request import Request
+from hf_serve.handlers.types.request import Request
 from tests.images import FILES, TEXTS, raw
 from tests.sentences import Sentence
 from tests.serving import Served, differences

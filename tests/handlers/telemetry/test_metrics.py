@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from handlers.telemetry.histograms import BUCKETS
-from handlers.telemetry.metrics import (
+from hf_serve.handlers.telemetry.histograms import BUCKETS
+from hf_serve.handlers.telemetry.metrics import (
     COUNTERS,
     Meter,
     MetricsReporter,

@@ -12,8 +12,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from handlers.telemetry import tracing
-from handlers.telemetry.tracing import TracedMeter, Tracer
+from hf_serve.handlers.telemetry import tracing
+from hf_serve.handlers.telemetry.tracing import TracedMeter, Tracer
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 TRACEPARENT = f"00-{TRACE}-{PARENT}-01"

@@ -14,11 +14,11 @@ from ts.context import Context, RequestProcessor
 from ts.metrics.metric_type_enum import MetricTypes
 from ts.protocol.otf_message_handler import create_predict_response
 
-from handlers.generation.batch_scheduler import BatchScheduler
-from handlers.process.resources import FreedMemory
-from handlers.process.watchdog import Watchdog
-from handlers.telemetry.metrics import MetricsReporter
-from handlers.torchserve.continuous_batching import ContinuousResponses
+from hf_serve.handlers.generation.batch_scheduler import BatchScheduler
+from hf_serve.handlers.process.resources import FreedMemory
+from hf_serve.handlers.process.watchdog import Watchdog
+from hf_serve.handlers.telemetry.metrics import MetricsReporter
+from hf_serve.handlers.torchserve.continuous_batching import ContinuousResponses
 from tests.serving import Served, read_json
 from tests.threads import without_threads
 

@@ -15,11 +15,11 @@ from ts.model_loader import TsModelLoader
 from ts.protocol.otf_message_handler import create_predict_response
 from ts.service import Service
 
-from handlers import tasks
-from handlers.config.handler_section import modes
-from handlers.http.request import HttpRequest
-from handlers.torchserve.worker import Envelope, passed_by_envelope
-from handlers.transformers_handler import TransformersHandler
+from hf_serve.handlers import tasks
+from hf_serve.handlers.config.handler_section import modes
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.torchserve.worker import Envelope, passed_by_envelope
+from hf_serve.handlers.transformers_handler import TransformersHandler
 from tests.handlers.test_transformers_handler import context
 from tests.modes import cases, each_mode
 from tests.samples import FINE, INPUTS, ODD, explained_modes

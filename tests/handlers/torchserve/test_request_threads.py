@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from handlers.errors import Overloaded
-from handlers.process.deadline import Deadline
-from handlers.torchserve import request_threads
-from handlers.torchserve.request_threads import (
+from hf_serve.handlers.errors import Overloaded
+from hf_serve.handlers.process.deadline import Deadline
+from hf_serve.handlers.torchserve import request_threads
+from hf_serve.handlers.torchserve.request_threads import (
     LEAD_SECONDS,
     SAME_STEP,
     Ready,

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from handlers.errors import RequestTooLarge
-from handlers.types.parameters import check_list, check_text, parse_json
+from hf_serve.handlers.errors import RequestTooLarge
+from hf_serve.handlers.types.parameters import check_list, check_text, parse_json
 
 
 def test_texts_may_be_as_many_and_as_long_as_the_limits() -> None:

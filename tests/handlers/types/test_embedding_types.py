@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers.types.embeddings import as_list
+from hf_serve.handlers.types.embeddings import as_list
 
 FLOAT32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
 

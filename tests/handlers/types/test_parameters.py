@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from handlers.errors import WrongConfig
+from hf_serve.handlers.errors import WrongConfig
 from tests.sentences import Sentence
 from tests.serving import Served
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from handlers import tasks
-from handlers.config.handler_section import modes
+from hf_serve.handlers import tasks
+from hf_serve.handlers.config.handler_section import modes
 from tests.modes import each_mode
 from tests.samples import FINE, requests_of, text_modes
 from tests.sentences import Sentence

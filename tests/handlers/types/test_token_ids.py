@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from handlers.errors import BadRequest
-from handlers.types.request import TokenIds
+from hf_serve.handlers.errors import BadRequest
+from hf_serve.handlers.types.request import TokenIds
 
 
 @pytest.mark.parametrize(("side", "kept"), [("left", (6, 7)), ("right", (5, 6))])

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from handlers import tasks
-from handlers.config.handler_section import modes
-from handlers.protocols.openai.bodies import CompletionBody
-from handlers.types.parameters import ExplanationParameters, Parameters, WholeNumbers
+from hf_serve.handlers import tasks
+from hf_serve.handlers.config.handler_section import modes
+from hf_serve.handlers.protocols.openai.bodies import CompletionBody
+from hf_serve.handlers.types.parameters import ExplanationParameters, Parameters, WholeNumbers
 
 NEEDED = {
     "CompletionBody": {"prompt": "a"},

@@ -9,9 +9,9 @@ from typing import Any
 
 import httpx
 
-from hosts.asgi.access import ApiKeys
-from hosts.asgi.backend import Answer, Backend, ModelEntry, ModelRequest, State
-from hosts.asgi.server import ServerSettings, create_application
+from hf_serve.hosts.asgi.access import ApiKeys
+from hf_serve.hosts.asgi.backend import Answer, Backend, ModelEntry, ModelRequest, State
+from hf_serve.hosts.asgi.server import ServerSettings, create_application
 
 EMBEDDER = ModelEntry("minilm", "1.0", mode="sentence_embedding")
 WRITER = ModelEntry("gpt", "2.0", mode="text_generation", adapters=("poems",))

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from handlers.errors import WrongConfig
-from hosts.asgi.access import read_keys
+from hf_serve.handlers.errors import WrongConfig
+from hf_serve.hosts.asgi.access import read_keys
 from tests.hosts.asgi.stand_in import Recorder, ask
 from tests.sentences import refused
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from openapi_spec_validator import validate
 
-from handlers import tasks
-from handlers.config.handler_section import modes
-from hosts.asgi.addresses import ABILITIES, ADDRESSES, Address
-from hosts.asgi.backend import Answer, ModelEntry, State
+from hf_serve.handlers import tasks
+from hf_serve.handlers.config.handler_section import modes
+from hf_serve.hosts.asgi.addresses import ABILITIES, ADDRESSES, Address
+from hf_serve.hosts.asgi.backend import Answer, ModelEntry, State
 from tests.hosts.asgi.stand_in import BROKEN, EMBEDDER, WRITER, Recorder, ask, parts
 
 COMPRESSED = gzip.compress(b'{"model": "gpt"}')

@@ -17,9 +17,9 @@ import httpx
 import pytest
 
 from benchmarks.sleeping import pack_sleeping
-from scripts.archives.packing import pack
-from scripts.paths import ROOT
-from scripts.serving.ports import free_ports
+from hf_serve.scripts.archives.packing import pack
+from hf_serve.scripts.installation import ROOT
+from hf_serve.scripts.serving.ports import free_ports
 from tests.e2e.asking import CLIENT, Question
 from tests.hosts.models import (
     MODEL,
@@ -38,7 +38,7 @@ SECONDS = 240
 
 
 def start(store: Path, port: int, log: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "hosts.asgi", str(store), "--port", str(port)]
+    command = [sys.executable, "-m", "hf_serve.hosts.asgi", str(store), "--port", str(port)]
     with log.open("wb") as file:
         return subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=file)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from hosts.archives import FOLDER_VARIABLE, MANIFEST, ArchiveError
-from hosts.asgi import served_files
-from hosts.asgi.served_files import Changes, ServedFiles
+from hf_serve.hosts.archives import FOLDER_VARIABLE, MANIFEST, ArchiveError
+from hf_serve.hosts.asgi import served_files
+from hf_serve.hosts.asgi.served_files import Changes, ServedFiles
 from tests.sentences import refused
 
 NONE = Changes()

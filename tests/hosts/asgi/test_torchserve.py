@@ -20,14 +20,14 @@ import httpx
 import pytest
 import uvicorn
 
-from handlers.errors import Overloaded
-from hosts.archives import MANIFEST
-from hosts.asgi.access import ApiKeys
-from hosts.asgi.backend import KNOWN_MAX_AGE
-from hosts.asgi.server import ServerSettings, create_application
-from hosts.asgi.torchserve import Addresses, TorchServeBackend
-from scripts.paths import ROOT
-from scripts.serving.ports import free_ports
+from hf_serve.handlers.errors import Overloaded
+from hf_serve.hosts.archives import MANIFEST
+from hf_serve.hosts.asgi.access import ApiKeys
+from hf_serve.hosts.asgi.backend import KNOWN_MAX_AGE
+from hf_serve.hosts.asgi.server import ServerSettings, create_application
+from hf_serve.hosts.asgi.torchserve import Addresses, TorchServeBackend
+from hf_serve.scripts.installation import ROOT
+from hf_serve.scripts.serving.ports import free_ports
 from tests.waiting import wait_for
 
 SECONDS = 30

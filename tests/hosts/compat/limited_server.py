@@ -7,7 +7,7 @@ from typing import Any
 
 import uvicorn
 
-from hosts.compat.uvicorn import LimitedProtocol
+from hf_serve.hosts.compat.uvicorn import LimitedProtocol
 
 LARGE = b"x" * (64 << 20)
 

@@ -5,14 +5,14 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from scripts.paths import ROOT
+from hf_serve.scripts.installation import ROOT
 from tests.hosts.host_python import RAY_PYTHON
 
 CHECK = """
 import sys
 from pathlib import Path
-from hosts.compat.ray import start
-from hosts.ray_environment import import_ray
+from hf_serve.hosts.compat.ray import start
+from hf_serve.hosts.ray_environment import import_ray
 
 ray, folder = import_ray(local=True), Path(sys.argv[1])
 address = start(ray, folder, namespace="test", num_cpus=1, object_store_bytes=80_000_000)

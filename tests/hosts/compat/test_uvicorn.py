@@ -11,8 +11,8 @@ from contextlib import suppress
 
 import pytest
 
-from scripts.paths import ROOT
-from scripts.serving.ports import free_ports, is_free
+from hf_serve.scripts.installation import ROOT
+from hf_serve.scripts.serving.ports import free_ports, is_free
 from tests.waiting import wait_for
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -18,8 +18,8 @@ from typing import Any
 import psutil
 import pytest
 
-from handlers.types.request import Request
-from scripts.paths import ROOT
+from hf_serve.handlers.types.request import Request
+from hf_serve.scripts.installation import ROOT
 from tests.hosts.host_python import RAY_PYTHON, run_script, run_successfully
 from tests.serving import Served, differences
 from tests.waiting import wait_for
@@ -172,7 +172,7 @@ def test_parquet_without_a_readable_row_and_bytes_in_lines(tmp_path: Path) -> No
     program = (
         "import sys, json, pyarrow as pa, pyarrow.parquet as pq\n"
         "from pathlib import Path\n"
-        "from hosts.ray_data.results import Block, write_results\n"
+        "from hf_serve.hosts.ray_data.results import Block, write_results\n"
         "folder, error = Path(sys.argv[1]), {'code': 400, 'type': 'T', 'message': 'A \\ud83d'}\n"
         "parquet, lines = folder / 'a.parquet', folder / 'a.jsonl'\n"
         "write_results(parquet, Block([None], rows=[b'{}']), [(None, error)])\n"
@@ -201,7 +201,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     program = (
         "import sys, json\n"
         "from pathlib import Path\n"
-        "from hosts.ray_data.chunks import WrongInput, plan\n"
+        "from hf_serve.hosts.ray_data.chunks import WrongInput, plan\n"
         "def refusal(path):\n"
         "    try:\n"
         "        plan([path], 10, 'inputs')\n"

@@ -14,9 +14,9 @@ import psutil
 import pytest
 
 from benchmarks.sleeping import pack_sleeping
-from scripts.archives.packing import pack
-from scripts.serving.background import RayServer
-from scripts.serving.ports import free_ports
+from hf_serve.scripts.archives.packing import pack
+from hf_serve.scripts.serving.background import RayServer
+from hf_serve.scripts.serving.ports import free_ports
 from tests.e2e.asking import CLIENT, Question
 from tests.hosts.host_python import RAY_PYTHON, run_script, run_successfully
 from tests.hosts.models import (

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from handlers.errors import WrongCheckpoint, WrongConfig
-from handlers.export.fidelity_report import FidelityReport
-from handlers.formats import Choice
-from scripts.archives.contents import contents, sources_of
+from hf_serve.handlers.errors import WrongCheckpoint, WrongConfig
+from hf_serve.handlers.export.fidelity_report import FidelityReport
+from hf_serve.handlers.formats import Choice
+from hf_serve.scripts.archives.contents import contents, sources_of
 from tests import tiny
 from tests.sentences import refused
 from tests.standins.archives import write_weightless, write_yaml
@@ -61,7 +61,7 @@ def test_an_exported_model_is_packed_with_its_weights_if_they_explain_it(
 def test_the_fastest_format_is_packed_with_its_name_and_the_weights_for_explanations(
     tmp_path: Path, handlers: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("handlers.checkpoints.placement.find_accelerator", lambda: None)
+    monkeypatch.setattr("hf_serve.handlers.checkpoints.placement.find_accelerator", lambda: None)
     (tmp_path / "rows.jsonl").write_text('{"inputs": "Once upon a time"}', encoding="utf-8")
     checkpoint = tiny.write(tmp_path / "model", "text_generation")
     document = json.loads(write_yaml(tmp_path / "auto.yaml", checkpoint).read_text("utf-8"))

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from demo_models.calibration import FILE, bodies
-from demo_models.trainers import modes
-from handlers.config.model_config import ModelConfig
-from handlers.errors import WrongConfig
-from handlers.types.request import Sample
-from scripts.archives.exports import EXPORTING, exported, samples
-from scripts.paths import ARTIFACTS
+from hf_serve.demo_models.calibration import FILE, bodies
+from hf_serve.demo_models.trainers import modes
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.errors import WrongConfig
+from hf_serve.handlers.types.request import Sample
+from hf_serve.scripts.archives.exports import EXPORTING, exported, samples
+from hf_serve.scripts.paths import ARTIFACTS
 from tests import tiny
 from tests.sentences import refused
 from tests.test_architecture import FILES, HANDLERS, imports, package_of
@@ -34,7 +34,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
         exports.append(config.handler.save_mode)
         (target / "model.pt").touch()
 
-    monkeypatch.setattr("handlers.formats.export", export)
+    monkeypatch.setattr("hf_serve.handlers.formats.export", export)
     (tmp_path / "rows.jsonl").write_text('{"inputs": "Ada sings"}', encoding="utf-8")
     model = tiny.write(tmp_path / "model", MODE)
 
@@ -55,7 +55,7 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the code of the kit, which can be changed."""
     folder = tmp_path / "handlers"
     shutil.copytree(HANDLERS, folder)
-    monkeypatch.setattr("scripts.archives.exports.HANDLERS", folder)
+    monkeypatch.setattr("hf_serve.scripts.archives.exports.HANDLERS", folder)
     return folder
 
 
@@ -122,7 +122,7 @@ def test_models_of_one_name_in_two_folders_are_exported_apart(
         exports.append(checkpoint)
         (target / "model.pt").write_text(str(checkpoint))
 
-    monkeypatch.setattr("handlers.formats.export", export)
+    monkeypatch.setattr("hf_serve.handlers.formats.export", export)
     config = ModelConfig.parse({"handler": {"mode": MODE, "save_mode": "torchscript"}})
     for name in ("first", "second", "first", "second"):
         (tmp_path / name).mkdir(exist_ok=True)
@@ -186,7 +186,7 @@ def test_a_checkpoint_of_a_mode_without_a_default_file_has_no_rows(
 def test_rows_are_required_where_auto_is_an_export(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("handlers.checkpoints.placement.find_accelerator", lambda: None)
+    monkeypatch.setattr("hf_serve.handlers.checkpoints.placement.find_accelerator", lambda: None)
     assert samples(tmp_path / "model.yaml", config(save_mode="auto"), tmp_path) == []
     exported = config(mode="text_generation", save_mode="auto")
     with refused(WrongConfig, "handler.calibration"):

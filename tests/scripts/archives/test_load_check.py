@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from scripts.archives.contents import contents
-from scripts.archives.formats import ARCHIVE_FORMATS
-from scripts.archives.load_check import ArchiveLoadError, check_loads
+from hf_serve.scripts.archives.contents import contents
+from hf_serve.scripts.archives.formats import ARCHIVE_FORMATS
+from hf_serve.scripts.archives.load_check import ArchiveLoadError, check_loads
 from tests.sentences import refused
 from tests.standins.archives import write_handlers
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.archives.model_store import ArchiveNotFound, list_archives, write_default
+from hf_serve.scripts.archives.model_store import ArchiveNotFound, list_archives, write_default
 from tests.sentences import refused
 
 

@@ -12,9 +12,10 @@ from time import sleep
 
 import pytest
 
-from scripts.archives.pack_records import SETTLED_NS
-from scripts.archives.packing import Archive, pack
-from scripts.paths import BUILD, MODEL_STORE, ROOT, build_of
+from hf_serve.scripts.archives.pack_records import SETTLED_NS
+from hf_serve.scripts.archives.packing import Archive, pack
+from hf_serve.scripts.installation import ROOT
+from hf_serve.scripts.paths import BUILD, MODEL_STORE, build_of
 
 Pack = Callable[..., Archive]
 
@@ -38,7 +39,7 @@ def again(
     def unexpected(*_: object) -> None:
         raise AssertionError("the files were read")
 
-    monkeypatch.setattr("scripts.archives.packing.contents", unexpected)
+    monkeypatch.setattr("hf_serve.scripts.archives.packing.contents", unexpected)
     return pack_it
 
 
@@ -52,7 +53,7 @@ def test_an_archive_that_would_not_change_is_not_read(again: Pack, tmp_path: Pat
 
 def overhead(path: Path) -> int:
     """Return the bytes of headers and directory of a .mar."""
-    from hosts.mar import Mar  # noqa: PLC0415
+    from hf_serve.hosts.mar import Mar  # noqa: PLC0415
 
     with Mar(path) as mar:
         return path.stat().st_size - sum(entry.size for entry in mar.entries)
@@ -114,7 +115,7 @@ def test_an_unchanged_archive_is_found_without_torch_and_numpy(
 ) -> None:
     store, build = tmp_path / "store", tmp_path / "build"
     packs = (
-        "import sys; from pathlib import Path; from scripts.archives import packing; "
+        "import sys; from pathlib import Path; from hf_serve.scripts.archives import packing; "
         "packing.contents = None; "
         f"print(packing.pack(Path({str(config_path)!r}), export_path=Path({str(store)!r}), "
         f"handlers=Path({str(handlers)!r}), build=Path({str(build)!r})).made, "

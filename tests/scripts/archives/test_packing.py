@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from scripts.archives.formats import ARCHIVE_FORMATS
-from scripts.archives.load_check import ArchiveLoadError
-from scripts.archives.packing import pack
-from scripts.hub.staging import InsufficientDiskSpace
-from scripts.paths import ROOT
+from hf_serve.scripts.archives.formats import ARCHIVE_FORMATS
+from hf_serve.scripts.archives.load_check import ArchiveLoadError
+from hf_serve.scripts.archives.packing import pack
+from hf_serve.scripts.hub.staging import InsufficientDiskSpace
+from hf_serve.scripts.installation import ROOT
 from tests import tiny
 from tests.sentences import refused
 from tests.standins.archives import write_handlers, write_yaml
@@ -36,7 +36,7 @@ def test_packing_a_checkpoint_does_not_import_torch(
     tmp_path: Path, config_path: Path, handlers: Path
 ) -> None:
     packs = (
-        "import sys; from pathlib import Path; from scripts.archives.packing import pack; "
+        "import sys; from pathlib import Path; from hf_serve.scripts.archives.packing import pack; "
         f"pack(Path({str(config_path)!r}), export_path=Path({str(tmp_path / 'store')!r}), "
         f"handlers=Path({str(handlers)!r})); print({{'torch', 'transformers'}} & {{*sys.modules}})"
     )

@@ -12,13 +12,18 @@ from cyclonedx.validation.json import JsonStrictValidator
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from handlers.checkpoints.integrity import SUMS, DamagedArchive, UntrustedArchive, read_sums
-from handlers.config.model_config import CONFIG_FILE
-from handlers.formats import CHOICE_FILE
-from scripts.archives.manifest import MANIFEST_FILE, manifest
-from scripts.archives.packing import pack
-from scripts.archives.sbom import KIT, NoSums, _packages, sbom, write_sbom
-from scripts.archives.verification import verify_archive
+from hf_serve.handlers.checkpoints.integrity import (
+    SUMS,
+    DamagedArchive,
+    UntrustedArchive,
+    read_sums,
+)
+from hf_serve.handlers.config.model_config import CONFIG_FILE
+from hf_serve.handlers.formats import CHOICE_FILE
+from hf_serve.scripts.archives.manifest import MANIFEST_FILE, manifest
+from hf_serve.scripts.archives.packing import pack
+from hf_serve.scripts.archives.sbom import KIT, NoSums, _packages, sbom, write_sbom
+from hf_serve.scripts.archives.verification import verify_archive
 from tests.sentences import refused
 
 
@@ -146,7 +151,7 @@ def test_extras_of_required_packages_are_followed(monkeypatch: pytest.MonkeyPatc
             raise PackageNotFoundError(name)
         return SimpleNamespace(name=key, requires=list(required[key]))
 
-    monkeypatch.setattr("scripts.archives.sbom.distribution", of)
+    monkeypatch.setattr("hf_serve.scripts.archives.sbom.distribution", of)
     found = _packages([Requirement("kit[x]")])
     assert {name: package.requires for name, package in found.items()} == {
         "a": {"a", "c", "e"},

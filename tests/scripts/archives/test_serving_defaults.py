@@ -8,12 +8,17 @@ from typing import Any
 import pytest
 import yaml
 
-from handlers.checkpoints import placement
-from handlers.config.handler_section import modes
-from handlers.config.model_config import ModelConfig, TorchServeSection
-from scripts.archives import serving_defaults
-from scripts.archives.serving_defaults import describe_keys, missing_keys, with_keys, with_lines
-from scripts.paths import config_path_of
+from hf_serve.handlers.checkpoints import placement
+from hf_serve.handlers.config.handler_section import modes
+from hf_serve.handlers.config.model_config import ModelConfig, TorchServeSection
+from hf_serve.scripts.archives import serving_defaults
+from hf_serve.scripts.archives.serving_defaults import (
+    describe_keys,
+    missing_keys,
+    with_keys,
+    with_lines,
+)
+from hf_serve.scripts.paths import config_path_of
 
 FOUR_LINES = ("mode", "model_name", "save_mode", "dtype")
 

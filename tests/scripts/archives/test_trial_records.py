@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from handlers.checkpoints.integrity import SUMS, sums_of
-from scripts.archives.formats import ARCHIVE_FORMATS, FormatName
-from scripts.archives.load_check import check_loads
-from scripts.archives.packing import Archive, pack
-from scripts.archives.verification import verify_archive
+from hf_serve.handlers.checkpoints.integrity import SUMS, sums_of
+from hf_serve.scripts.archives.formats import ARCHIVE_FORMATS, FormatName
+from hf_serve.scripts.archives.load_check import check_loads
+from hf_serve.scripts.archives.packing import Archive, pack
+from hf_serve.scripts.archives.verification import verify_archive
 from tests import tiny
 from tests.standins.archives import write_handlers, write_yaml
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from handlers.checkpoints.integrity import PUBLIC_KEY, DamagedArchive, UntrustedArchive
-from scripts.archives.verification import signed_digest, unpack_signed, verify_archive
+from hf_serve.handlers.checkpoints.integrity import PUBLIC_KEY, DamagedArchive, UntrustedArchive
+from hf_serve.scripts.archives.verification import signed_digest, unpack_signed, verify_archive
 from tests.sentences import refused
 from tests.standins.archives import ECHO, write_archive
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from handlers.config.model_config import ModelConfig
-from scripts.benchmark.candidates import Candidate, candidates
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.scripts.benchmark.candidates import Candidate, candidates
 
 
 def config_of(**handler: Any) -> ModelConfig:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.archives.packing import pack
-from scripts.benchmark.measure import NoRows, measure
+from hf_serve.scripts.archives.packing import pack
+from hf_serve.scripts.benchmark.measure import NoRows, measure
 from tests.sentences import refused
 from tests.standins.checkpoints import write_config
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from handlers.errors import WrongCheckpoint
-from hosts.archives import FOLDER_VARIABLE
-from scripts.archives.packing import pack
-from scripts.benchmark.model_source import NotMeasurable, read_source
-from scripts.hub.mode_detection import ModeNotCertain
+from hf_serve.handlers.errors import WrongCheckpoint
+from hf_serve.hosts.archives import FOLDER_VARIABLE
+from hf_serve.scripts.archives.packing import pack
+from hf_serve.scripts.benchmark.model_source import NotMeasurable, read_source
+from hf_serve.scripts.hub.mode_detection import ModeNotCertain
 from tests.sentences import refused
 from tests.standins.archives import write_archive
 from tests.standins.checkpoints import write_checkpoint, write_config

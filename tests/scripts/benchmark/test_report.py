@@ -8,9 +8,9 @@ from xml.etree import ElementTree as ET
 
 from rich.console import Console
 
-from scripts.benchmark.candidates import Candidate
-from scripts.benchmark.report import describe, plot, recommended, table
-from scripts.benchmark.session import Measured
+from hf_serve.scripts.benchmark.candidates import Candidate
+from hf_serve.scripts.benchmark.report import describe, plot, recommended, table
+from hf_serve.scripts.benchmark.session import Measured
 
 FIGURES: dict[str, Any] = {
     "batch": 16,

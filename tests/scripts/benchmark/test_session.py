@@ -9,11 +9,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from handlers.config.model_config import ModelConfig
-from scripts.benchmark import session
-from scripts.benchmark.candidates import Candidate
-from scripts.benchmark.model_source import ModelSource
-from scripts.benchmark.session import Measured, Plan, Session
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.scripts.benchmark import session
+from hf_serve.scripts.benchmark.candidates import Candidate
+from hf_serve.scripts.benchmark.model_source import ModelSource
+from hf_serve.scripts.benchmark.session import Measured, Plan, Session
 from tests.sentences import Sentence
 
 EXACT = Candidate({"save_mode": "pretrained", "dtype": "float32"})

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from handlers.errors import WrongCheckpoint
-from scripts.hub.checkpoint_files import config_files
+from hf_serve.handlers.errors import WrongCheckpoint
+from hf_serve.scripts.hub.checkpoint_files import config_files
 from tests.sentences import refused
 
 SINGLE, INDEX, PICKLE = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"

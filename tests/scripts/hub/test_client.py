@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from handlers.errors import KitError, WrongConfig
-from scripts.hub.client import Hub
-from scripts.hub.errors import (
+from hf_serve.handlers.errors import KitError, WrongConfig
+from hf_serve.scripts.hub.client import Hub
+from hf_serve.scripts.hub.errors import (
     AccessDenied,
     CorruptFile,
     HubFailed,

@@ -8,13 +8,19 @@ from typing import Any
 import pytest
 from transformers import AutoModelForSequenceClassification
 
-from handlers.config.handler_section import HandlerSection
-from handlers.errors import WrongCheckpoint, WrongConfig
-from scripts.archives.contents import contents
-from scripts.archives.packing import pack
-from scripts.hub.client import Hub
-from scripts.hub.download import Source, bring_adapters, check_folder, download, find_downloaded
-from scripts.hub.errors import RevisionNotFound, UnsafeListing
+from hf_serve.handlers.config.handler_section import HandlerSection
+from hf_serve.handlers.errors import WrongCheckpoint, WrongConfig
+from hf_serve.scripts.archives.contents import contents
+from hf_serve.scripts.archives.packing import pack
+from hf_serve.scripts.hub.client import Hub
+from hf_serve.scripts.hub.download import (
+    Source,
+    bring_adapters,
+    check_folder,
+    download,
+    find_downloaded,
+)
+from hf_serve.scripts.hub.errors import RevisionNotFound, UnsafeListing
 from tests import tiny, tiny_adapters
 from tests.sentences import refused
 from tests.standins.archives import write_yaml

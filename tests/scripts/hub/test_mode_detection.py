@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scripts.hub.mode_detection import ModeNotCertain, detect_mode, mode_of_hub_task
+from hf_serve.scripts.hub.mode_detection import ModeNotCertain, detect_mode, mode_of_hub_task
 from tests.sentences import refused
 
 POOLING = [

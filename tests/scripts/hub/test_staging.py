@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from handlers.errors import WrongCheckpoint
-from scripts.hub.staging import AlreadyRunning, InsufficientDiskSpace, Staging
+from hf_serve.handlers.errors import WrongCheckpoint
+from hf_serve.scripts.hub.staging import AlreadyRunning, InsufficientDiskSpace, Staging
 from tests.sentences import refused
 
 

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from scripts.serving.fork_server.start import ForkServer
+from hf_serve.scripts.serving.fork_server.start import ForkServer
 
 
 @pytest.fixture
@@ -14,4 +14,4 @@ def small_fork_server(monkeypatch: pytest.MonkeyPatch) -> None:
     The archives of a few lines need no more, and the packages of models take 8 s to import.
     """
     small = partial(ForkServer, modules=["torch"], package=None)
-    monkeypatch.setattr("scripts.serving.torchserve.ForkServer", small)
+    monkeypatch.setattr("hf_serve.scripts.serving.torchserve.ForkServer", small)

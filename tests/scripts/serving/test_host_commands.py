@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from handlers.checkpoints.integrity import PUBLIC_KEY, UntrustedArchive
-from handlers.errors import KitError
-from scripts.archives.packing import pack
-from scripts.archives.verification import verify_archive
-from scripts.serving.host_commands import find_archives, unpack_all
+from hf_serve.handlers.checkpoints.integrity import PUBLIC_KEY, UntrustedArchive
+from hf_serve.handlers.errors import KitError
+from hf_serve.scripts.archives.packing import pack
+from hf_serve.scripts.archives.verification import verify_archive
+from hf_serve.scripts.serving.host_commands import find_archives, unpack_all
 from tests.sentences import refused
 
 

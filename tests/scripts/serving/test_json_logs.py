@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from scripts.serving.ports import Ports
-from scripts.serving.server import Server
-from scripts.serving.torchserve import JSON_LOGGING, LOGGING
+from hf_serve.scripts.serving.ports import Ports
+from hf_serve.scripts.serving.server import Server
+from hf_serve.scripts.serving.torchserve import JSON_LOGGING, LOGGING
 
 
 def test_both_log_settings_differ_in_the_form_of_a_line_only() -> None:

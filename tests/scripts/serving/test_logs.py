@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import typer
 
-from scripts import serve
-from scripts.serving.logs import SERVER_LOG, following_lines, last_lines, log_filter
+from hf_serve.scripts import serve
+from hf_serve.scripts.serving.logs import SERVER_LOG, following_lines, last_lines, log_filter
 from tests.sentences import Sentence
 
 LINES = [

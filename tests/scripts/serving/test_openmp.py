@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from scripts.serving.openmp import (
+from hf_serve.scripts.serving.openmp import (
     MULTIPLE_MODELS,
     SINGLE_MODEL,
     SPINS,

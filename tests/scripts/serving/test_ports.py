@@ -3,9 +3,9 @@ from __future__ import annotations
 import socket
 from dataclasses import astuple, replace
 
-from scripts.paths import ROOT
-from scripts.serving.ports import PortInUse, Ports, free_ports
-from scripts.serving.properties import read_properties
+from hf_serve.scripts.installation import ROOT
+from hf_serve.scripts.serving.ports import PortInUse, Ports, free_ports
+from hf_serve.scripts.serving.properties import read_properties
 from tests.sentences import refused
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from scripts.serving.processes import MIB, Memory, end_group, group_members, started_at
+from hf_serve.scripts.serving.processes import MIB, Memory, end_group, group_members, started_at
 
 STUBBORN = """
 import signal, subprocess, sys, time

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.serving.properties import NotInUtf8, escape, read_properties, write_properties
-from scripts.serving.torchserve import server_environment
+from hf_serve.scripts.serving.properties import NotInUtf8, escape, read_properties, write_properties
+from hf_serve.scripts.serving.torchserve import server_environment
 from tests.sentences import refused
 
 

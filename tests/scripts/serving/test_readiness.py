@@ -6,10 +6,15 @@ from threading import Timer
 
 import pytest
 
-from scripts.serving.ports import Ports, free_ports
-from scripts.serving.processes import started_at
-from scripts.serving.readiness import ModelsFailed, failures, start_seconds, wait_until_ready
-from scripts.serving.server import Server
+from hf_serve.scripts.serving.ports import Ports, free_ports
+from hf_serve.scripts.serving.processes import started_at
+from hf_serve.scripts.serving.readiness import (
+    ModelsFailed,
+    failures,
+    start_seconds,
+    wait_until_ready,
+)
+from hf_serve.scripts.serving.server import Server
 
 MODELS = {"qa": "qa.mar", "qa_large": "qa_large.mar"}
 LOADING = "10:00 [INFO ] W-9001-qa_large_1.0-stdout MODEL_LOG - "

@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
-from scripts.archives.model_store import newest, read_defaults
-from scripts.serving.rollout import Rollout, RolloutFailed
-from scripts.serving.tokens import Tokens, WrongKeyFile
+from hf_serve.scripts.archives.model_store import newest, read_defaults
+from hf_serve.scripts.serving.rollout import Rollout, RolloutFailed
+from hf_serve.scripts.serving.tokens import Tokens, WrongKeyFile
 from tests.sentences import Sentence, refused
 
 SAMPLE = {"inputs": "A fine film"}
@@ -110,7 +110,7 @@ def rollout(server: StandIn, said: list[str], tmp_path: Path) -> Rollout:
 
 @pytest.fixture(autouse=True)
 def _without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scripts.serving.rollout.MIN_LOOK", 0.01)
+    monkeypatch.setattr("hf_serve.scripts.serving.rollout.MIN_LOOK", 0.01)
 
 
 def test_a_version_is_tried_before_it_is_the_default(rollout: Rollout, server: StandIn) -> None:
@@ -212,7 +212,7 @@ def test_a_token_is_renewed_before_it_expires(
         key_file(path, 60)
         return httpx.Response(200)
 
-    monkeypatch.setattr("scripts.serving.tokens.httpx.get", get)
+    monkeypatch.setattr("hf_serve.scripts.serving.tokens.httpx.get", get)
     tokens = Tokens(path, "http://127.0.0.1:8081")
     key_file(path, 60)
     assert tokens.header("inference") == {"Authorization": "Bearer old"}

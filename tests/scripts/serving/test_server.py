@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from scripts.serving.server import drain
-from scripts.serving.torchserve import TorchServe
+from hf_serve.scripts.serving.server import drain
+from hf_serve.scripts.serving.torchserve import TorchServe
 from tests.standins.archives import write_archive
 from tests.waiting import wait_for
 
@@ -55,7 +55,7 @@ def test_a_server_is_idle_where_two_looks_in_a_row_find_no_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     waiting, looks = iter([0, 1, 0, 0]), list[float]()
-    monkeypatch.setattr("scripts.serving.server._waiting", lambda _server: next(waiting))
+    monkeypatch.setattr("hf_serve.scripts.serving.server._waiting", lambda _server: next(waiting))
     monkeypatch.setattr("time.sleep", looks.append)
     server: Any = SimpleNamespace(is_alive=lambda: True, workers=list)
     assert drain(server)

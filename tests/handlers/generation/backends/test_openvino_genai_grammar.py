@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from handlers import formats
-from handlers.config.model_config import ModelConfig
-from handlers.engine import Engine
-from handlers.errors import BadRequest, Overloaded, Unprocessable
-from handlers.generation.backends.openvino_genai import check_pattern, check_schema
-from handlers.types.request import Request, TextStream
+from hf_serve.handlers import formats
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.engine import Engine
+from hf_serve.handlers.errors import BadRequest, Overloaded, Unprocessable
+from hf_serve.handlers.generation.backends.openvino_genai import check_pattern, check_schema
+from hf_serve.handlers.types.request import Request, TextStream
 from tests import tiny
 from tests.handlers.generation.test_chat import CHAT, TEMPLATE
 from tests.sentences import Sentence, refused
@@ -272,7 +272,7 @@ def test_a_trial_without_time_is_no_mistake_of_the_grammar(
 ) -> None:
     request = bound("regex", "[xy]{3}")
     with monkeypatch.context() as patch:
-        patch.setattr("handlers.generation.backends.openvino_genai.TRIAL_TIMEOUT", 0.01)
+        patch.setattr("hf_serve.handlers.generation.backends.openvino_genai.TRIAL_TIMEOUT", 0.01)
         [outcome] = engine.predict([request])
     assert isinstance(outcome, Overloaded)
     assert re.fullmatch("[xy]{3}", generated(engine, request)[0])
@@ -419,7 +419,7 @@ def test_a_set_within_a_set_is_refused() -> None:
 def test_grammars_that_are_forgotten_change_no_text(engine: Engine) -> None:
     """A text that runs while others are forgotten keeps its grammar."""
     # The program imports openvino, which not every environment has.
-    from handlers.generation.backends.openvino_genai_process import MAX_GRAMMARS  # noqa: PLC0415
+    from hf_serve.handlers.generation.backends.openvino_genai_process import MAX_GRAMMARS  # noqa: PLC0415
 
     long = bound("regex", "[ab]{600}c", max_new_tokens=700)
     alone = engine.predict([long])

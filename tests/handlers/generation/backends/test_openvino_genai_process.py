@@ -11,7 +11,7 @@ import pytest
 # Not there beside the newest transformers.
 openvino_genai = pytest.importorskip("openvino_genai")
 
-from handlers.generation.backends.openvino_genai_process import Fillers, Process  # noqa: E402
+from hf_serve.handlers.generation.backends.openvino_genai_process import Fillers, Process  # noqa: E402
 from tests.sentences import refused  # noqa: E402
 
 pytestmark = pytest.mark.openvino

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from handlers.errors import EngineFailed, Overloaded, RequestError, WrongCheckpoint
-from handlers.generation.backends.process import (
+from hf_serve.handlers.errors import EngineFailed, Overloaded, RequestError, WrongCheckpoint
+from hf_serve.handlers.generation.backends.process import (
     BackendModel,
     BackendProcess,
     BackendProgram,
     SequenceStart,
 )
-from handlers.process.threads import LazyLoad
+from hf_serve.handlers.process.threads import LazyLoad
 from tests.sentences import refused
 from tests.serving import Served
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from handlers.checkpoints.checkpoint import read_checkpoint
-from handlers.checkpoints.model_spec import ModelSpec
-from handlers.config.model_config import ModelConfig
-from handlers.generation.backends import settings
-from handlers.generation.backends.settings import bytes_per_token, cache_bytes
-from handlers.types.model_info import ModelOutputs
+from hf_serve.handlers.checkpoints.checkpoint import read_checkpoint
+from hf_serve.handlers.checkpoints.model_spec import ModelSpec
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.generation.backends import settings
+from hf_serve.handlers.generation.backends.settings import bytes_per_token, cache_bytes
+from hf_serve.handlers.types.model_info import ModelOutputs
 
 MODE = "text_generation"
 FREE = 1_000_000

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import torch
 
-from handlers.config.model_config import ModelConfig
-from handlers.engine import Engine
-from handlers.errors import DeadlineExceeded, EngineFailed, InternalError, Overloaded
-from handlers.formats.pretrained import PretrainedModel
-from handlers.generation.backends.transformers_paged import PagedModel
-from handlers.generation.batch_scheduler import BatchScheduler
-from handlers.process.deadline import Deadline
-from handlers.types.request import Request, TextStream
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.engine import Engine
+from hf_serve.handlers.errors import DeadlineExceeded, EngineFailed, InternalError, Overloaded
+from hf_serve.handlers.formats.pretrained import PretrainedModel
+from hf_serve.handlers.generation.backends.transformers_paged import PagedModel
+from hf_serve.handlers.generation.batch_scheduler import BatchScheduler
+from hf_serve.handlers.process.deadline import Deadline
+from hf_serve.handlers.types.request import Request, TextStream
 from tests import tiny
 from tests.continuous import LONG, held, predict, wait_for_texts
 from tests.serving import SequenceStream, stream_into

@@ -14,9 +14,9 @@ from typing import Any
 import psutil
 import pytest
 
-from handlers.config.model_config import ModelConfig
-from handlers.engine import Engine
-from handlers.errors import (
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.engine import Engine
+from hf_serve.handlers.errors import (
     BadRequest,
     DeadlineExceeded,
     EngineFailed,
@@ -24,8 +24,8 @@ from handlers.errors import (
     Unprocessable,
     WrongCheckpoint,
 )
-from handlers.process.deadline import Deadline
-from handlers.types.request import Request, TextStream
+from hf_serve.handlers.process.deadline import Deadline
+from hf_serve.handlers.types.request import Request, TextStream
 from tests import tiny
 from tests.serving import differences
 from tests.vllm_python import VLLM_PYTHON

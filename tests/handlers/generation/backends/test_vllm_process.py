@@ -22,7 +22,7 @@ NAMES = {
     "vllm.v1.engine.exceptions": ["EngineDeadError", "EngineGenerateError"],
     "vllm.v1.metrics.loggers": ["StatLoggerBase"],
 }
-PROGRAM = "handlers.generation.backends.vllm_process"
+PROGRAM = "hf_serve.handlers.generation.backends.vllm_process"
 START = {"start": 1, "prompt": [5], "settings": {}, "in_parts": False}
 PING, PONG = {"ping": True}, {"pong": True}
 

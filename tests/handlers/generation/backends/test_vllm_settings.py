@@ -11,16 +11,20 @@ from typing import Any
 import pytest
 import torch
 
-from handlers import formats
-from handlers.checkpoints.checkpoint import read_checkpoint
-from handlers.checkpoints.model_spec import ModelSpec
-from handlers.config.model_config import ModelConfig
-from handlers.engine import Engine
-from handlers.errors import Unprocessable, WrongCheckpoint, WrongConfig
-from handlers.generation.backends.vllm import _environment, engine_arguments, sampling_settings
-from handlers.generation.parameters import GenerationParameters
-from handlers.types.model_info import ModelOutputs
-from handlers.types.request import Request
+from hf_serve.handlers import formats
+from hf_serve.handlers.checkpoints.checkpoint import read_checkpoint
+from hf_serve.handlers.checkpoints.model_spec import ModelSpec
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.engine import Engine
+from hf_serve.handlers.errors import Unprocessable, WrongCheckpoint, WrongConfig
+from hf_serve.handlers.generation.backends.vllm import (
+    _environment,
+    engine_arguments,
+    sampling_settings,
+)
+from hf_serve.handlers.generation.parameters import GenerationParameters
+from hf_serve.handlers.types.model_info import ModelOutputs
+from hf_serve.handlers.types.request import Request
 from tests.sentences import refused
 
 MODE = "text_generation"

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from handlers import tasks
-from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse
-from handlers.telemetry.metrics import Meter
+from hf_serve.handlers import tasks
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.http.response import HttpResponse
+from hf_serve.handlers.telemetry.metrics import Meter
 from tests.handlers.generation.test_chat import CHAT, TEMPLATE
 from tests.modes import cases, each_mode
 from tests.samples import explained_modes

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from handlers.http.request import HttpRequest, distinct_names
-from handlers.protocols.openai.audio import Part, subtitles
-from handlers.telemetry.metrics import Meter
+from hf_serve.handlers.http.request import HttpRequest, distinct_names
+from hf_serve.handlers.protocols.openai.audio import Part, subtitles
+from hf_serve.handlers.telemetry.metrics import Meter
 from tests import sounds
 from tests.e2e.clients import run_client
 from tests.http_front import front

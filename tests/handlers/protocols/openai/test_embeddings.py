@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from handlers import protocols
-from handlers.errors import BadRequest, RequestError
-from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse
-from handlers.protocols.base import BaseProtocol
-from handlers.types.request import Request
+from hf_serve.handlers import protocols
+from hf_serve.handlers.errors import BadRequest, RequestError
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.http.response import HttpResponse
+from hf_serve.handlers.protocols.base import BaseProtocol
+from hf_serve.handlers.types.request import Request
 from tests.handlers.protocols.test_protocols import MODEL
 from tests.samples import FINE
 from tests.sentences import Sentence, refused
@@ -136,7 +136,7 @@ def test_one_wrong_text_is_named_in_the_error() -> None:
 
 def test_a_text_to_explain_is_no_embedding() -> None:
     chosen = protocol_of(explanation_of({"input": "a"}))
-    assert type(chosen).__module__ == "handlers.protocols.legacy"
+    assert type(chosen).__module__ == "hf_serve.handlers.protocols.legacy"
     http_request = HttpRequest({"body": {}}, {"url_path": "v1/embeddings", "explain": "True"})
     with refused(RequestError, "v1/embeddings"):
         protocol_of(http_request).parse(http_request)

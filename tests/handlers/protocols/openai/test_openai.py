@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse
-from handlers.protocols.openai.bodies import CHAT as CHAT_KEYS
-from handlers.telemetry.metrics import Meter
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.http.response import HttpResponse
+from hf_serve.handlers.protocols.openai.bodies import CHAT as CHAT_KEYS
+from hf_serve.handlers.telemetry.metrics import Meter
 from tests.handlers.generation.test_chat import CHAT, PROMPT, TEMPLATE
 from tests.sentences import Sentence
 from tests.serving import Served, read_json

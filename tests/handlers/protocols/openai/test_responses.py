@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from handlers.http.request import HttpRequest
-from handlers.http.response import HttpResponse
-from handlers.telemetry.metrics import Meter
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.http.response import HttpResponse
+from hf_serve.handlers.telemetry.metrics import Meter
 from tests.handlers.generation.test_chat import CHAT, TEMPLATE
 from tests.images import TEXTS
 from tests.modes.image_text_to_text import chat_about

@@ -9,7 +9,7 @@ from io import BytesIO
 import pytest
 import soundfile
 
-from handlers.media.audio import convert_wav
+from hf_serve.handlers.media.audio import convert_wav
 from tests.e2e.clients import run_client
 from tests.http_front import front
 from tests.serving import Served

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from handlers.http.request import HttpRequest
-from handlers.telemetry.metrics import Meter
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.telemetry.metrics import Meter
 from tests.handlers.generation.test_chat import CHAT, TEMPLATE
 from tests.serving import Served, explanation_of
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from handlers import tasks
-from handlers.config.handler_section import modes
-from handlers.errors import WrongCheckpoint, WrongConfig
-from handlers.http.request import HttpRequest
-from handlers.types.model_info import AUDIO_COLUMN
+from hf_serve.handlers import tasks
+from hf_serve.handlers.config.handler_section import modes
+from hf_serve.handlers.errors import WrongCheckpoint, WrongConfig
+from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.types.model_info import AUDIO_COLUMN
 from tests import tiny
 from tests.handlers.media.test_audio import HOURS, wav
 from tests.images import raw

@@ -16,12 +16,12 @@ from PIL import Image
 from transformers import pipeline
 from transformers.models.sam import image_processing_pil_sam
 
-from demo_models.synthetic_images import as_base64, as_png
-from handlers import tasks
-from handlers.config.handler_section import modes
-from handlers.errors import WrongCheckpoint
-from handlers.types.model_info import IMAGE_COLUMN
-from handlers.types.request import Request
+from hf_serve.demo_models.synthetic_images import as_base64, as_png
+from hf_serve.handlers import tasks
+from hf_serve.handlers.config.handler_section import modes
+from hf_serve.handlers.errors import WrongCheckpoint
+from hf_serve.handlers.types.model_info import IMAGE_COLUMN
+from hf_serve.handlers.types.request import Request
 from tests import tiny, vision_families
 from tests.images import BROKEN, FILES, IMAGES, TEXTS, raw
 from tests.modes import cases, each_mode

@@ -12,7 +12,7 @@ from transformers.models.efficientnet.image_processing_pil_efficientnet import (
 )
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
-from handlers.tasks.bases.image import Preprocessor
+from hf_serve.handlers.tasks.bases.image import Preprocessor
 from tests import vision_families
 from tests.images import IMAGES
 

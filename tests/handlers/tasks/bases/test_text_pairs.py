@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from handlers.batching import tokenization
-from handlers.errors import DeadlineExceeded
-from handlers.process.deadline import Deadline
-from handlers.types.request import Request
+from hf_serve.handlers.batching import tokenization
+from hf_serve.handlers.errors import DeadlineExceeded
+from hf_serve.handlers.process.deadline import Deadline
+from hf_serve.handlers.types.request import Request
 from tests.clock import Clock
 from tests.serving import Served, differences
 
@@ -28,7 +28,7 @@ def characters(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         counts.append(sum(len(text) for pair in texts for text in pair if text))
         return tokenization.tokenize(tokenizer, texts, **options)
 
-    monkeypatch.setattr("handlers.tasks.bases.text_pairs.tokenize", counted)
+    monkeypatch.setattr("hf_serve.handlers.tasks.bases.text_pairs.tokenize", counted)
     return counts
 
 
@@ -94,7 +94,7 @@ def test_pairs_are_not_tokenized_after_the_deadline(
     served: Load, characters: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, clock = served("zero_shot_classification"), Clock()
-    monkeypatch.setattr("handlers.batch.CHUNK_CHARACTERS", 10_000)
+    monkeypatch.setattr("hf_serve.handlers.batch.CHUNK_CHARACTERS", 10_000)
     tokenize = tokenization.tokenize
 
     def slow(*arguments: Any, **options: Any) -> Any:

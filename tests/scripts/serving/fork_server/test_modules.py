@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.serving.fork_server.start import KIT_PACKAGE, MODULES
+from hf_serve.scripts.serving.fork_server.start import KIT_PACKAGE, MODULES
 from tests.scripts.serving.fork_server.running import Running, running
 
 # What may be decided when a library is loaded, and not when it is used.

@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from scripts.serving.fork_server.launcher import GREETING_SECONDS
-from scripts.serving.fork_server.server import LOADING_SECONDS, has_turn, next_turn
-from scripts.serving.fork_server.start import ForkServer, is_on
+from hf_serve.scripts.serving.fork_server.launcher import GREETING_SECONDS
+from hf_serve.scripts.serving.fork_server.server import LOADING_SECONDS, has_turn, next_turn
+from hf_serve.scripts.serving.fork_server.start import ForkServer, is_on
 from tests.scripts.serving.fork_server.running import LOAD, MODULES, Running, running, write_loader
 from tests.waiting import wait_for
 
