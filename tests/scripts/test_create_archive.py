@@ -37,6 +37,19 @@ def test_an_archive_is_printed_with_its_path_and_a_second_run_changes_nothing(
     assert "unchanged" in out
 
 
+def test_requirements_of_a_models_own_code_are_named_and_not_installed(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "handler.py").write_text("class EndpointHandler: ...", encoding="utf-8")
+    (model / "requirements.txt").write_text("no_such_package", encoding="utf-8")
+    own = write_yaml(tmp_path / "own.yaml", model, mode="custom", custom="handler.py")
+
+    code, _, err = run(tmp_path, own, "--no-check")
+
+    assert code == 0
+    assert f"pip install -r {model / 'requirements.txt'}" in " ".join(err.split())
+
+
 @pytest.mark.nightly
 def test_the_format_of_auto_is_printed_with_its_reason_each_time(
     tmp_path: Path, config_path: Path

@@ -54,6 +54,30 @@ def test_only_required_files_are_downloaded(hub: LocalHub, target: Path) -> None
     assert AutoModelForSequenceClassification.from_pretrained(target).num_labels == 2
 
 
+def test_all_files_of_a_model_with_its_own_code_are_downloaded(
+    target: Path, tmp_path: Path
+) -> None:
+    stored = tmp_path / "stored"
+    (stored / "code").mkdir(parents=True)
+    for name in ("words.txt", "code/inference.py", ".gitattributes"):
+        (stored / name).write_text("def model_fn(model_dir): ...", encoding="utf-8")
+    with LocalHub({"org/name": stored}) as hub:
+        source = download(handler(mode="custom", custom="code/inference.py"), target, Hub(hub.url))
+    assert sorted(source.files) == ["code/inference.py", "words.txt"]
+    assert (target / "code" / "inference.py").is_file()
+
+
+def test_own_code_of_a_checkpoint_is_downloaded_with_it(
+    checkpoint: Path, target: Path, tmp_path: Path
+) -> None:
+    stored = shutil.copytree(checkpoint, tmp_path / "stored")
+    for name in ("handler.py", "requirements.txt", "other.py"):
+        (stored / name).write_text("", encoding="utf-8")
+    with LocalHub({"org/name": stored}) as hub:
+        download(handler(custom="handler.py"), target, Hub(hub.url))
+    assert names(target) == sorted([".source.json", *REQUIRED, "handler.py", "requirements.txt"])
+
+
 def test_files_in_sub_folders_are_not_part_of_the_checkpoint(
     checkpoint: Path, target: Path, tmp_path: Path
 ) -> None:
