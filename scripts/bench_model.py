@@ -143,9 +143,11 @@ def _show(found: Sequence[Measured], drawn: Path) -> None:
     out.print(table(found))
     for each in found:
         if each.problem:
-            out.print(f"{each.candidate.name} is not measured: {each.problem}", markup=False)
+            sentence = f"{each.candidate.name} is not measured: {each.problem}"
+            out.print(sentence, markup=False, soft_wrap=True)
     if best := recommended(found):
-        out.print(f"\nThe plot is in {drawn}. {describe(best, found)}\n", markup=False)
+        sentence = f"The plot is in {drawn}. {describe(best, found)}"
+        out.print(f"\n{sentence}\n", markup=False, soft_wrap=True)
         out.print(best.candidate.yaml, markup=False)
 
 

@@ -24,7 +24,7 @@ def table(found: Sequence[Measured]) -> Table:
         Column(name, justify="right")
         for name in (unit, "ratio", "p50 ms", "p99 ms", "memory", "archive")
     ]
-    made = Table("format", *right, "fidelity", box=None, pad_edge=False)
+    made = Table(Column("format", no_wrap=True), *right, "fidelity", box=None, pad_edge=False)
     for each in found:
         if each.figures and first:
             ratio = each.figures["rows_per_second"] / first["rows_per_second"]
