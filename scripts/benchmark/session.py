@@ -20,7 +20,6 @@ from hf_serve.hosts.defaults import OFFLINE
 from hf_serve.scripts.archives.exports import fingerprint, samples
 from hf_serve.scripts.benchmark.candidates import Candidate
 from hf_serve.scripts.benchmark.model_source import ModelSource
-from hf_serve.scripts.installation import ROOT
 from hf_serve.scripts.serving.openmp import openmp_environment
 from hf_serve.scripts.serving.processes import end_group
 
@@ -132,12 +131,7 @@ class Session:
         with log.open("a", encoding="utf-8") as errors:
             process = subprocess.Popen(
                 PROGRAM,
-                env={
-                    **OFFLINE,
-                    **openmp_environment(1, os.environ),
-                    **os.environ,
-                    "PYTHONPATH": str(ROOT),
-                },
+                env={**OFFLINE, **openmp_environment(1, os.environ), **os.environ},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
