@@ -11,7 +11,8 @@ from . import protocols
 from .config.messages import shorten
 from .engine import BaseEngine
 from .errors import RequestError, RequestTooLarge, attempt
-from .explainers.page import HTML, prefers_page, render, target_view
+from .explainers.page import render, target_view
+from .http.html import HTML, prefers_page
 from .http.limits import BodyLimits, server_limits
 from .http.request import HttpRequest
 from .http.response import HttpResponse

@@ -198,6 +198,7 @@ PROTOCOLS = Registry(
         "text_generation_inference",
         "vllm",
         "describe",
+        "form",
         "sagemaker",
         "open_inference",
         "kserve_v1",

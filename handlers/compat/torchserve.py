@@ -152,6 +152,18 @@ def is_worker(process: psutil.Process) -> bool:
     return Path(script).name == WORKER_SCRIPT
 
 
+def worker_memory(pid: int) -> int:
+    """Return the bytes that a worker of this machine has in memory; 0 if it is none.
+
+    Breaks when TorchServe starts its workers with another script.
+    """
+    try:
+        process = psutil.Process(pid)
+        return int(process.memory_info().rss) if is_worker(process) else 0
+    except psutil.Error:  # It has ended, or TorchServe runs on another machine.
+        return 0
+
+
 def count_workers() -> int:
     """Return how many worker processes the model of this one has.
 

@@ -1,4 +1,4 @@
-"""Explanations as a self-contained HTML page without scripts and external resources."""
+"""Explanations as an HTML page."""
 
 from __future__ import annotations
 
@@ -7,19 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from ..http.html import templates
 
-from ..http.request import parse_accept
-
-HTML = "text/html; charset=utf-8"
-
-_ENVIRONMENT = Environment(
-    loader=FileSystemLoader(Path(__file__).parent),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
+_TEMPLATES = templates(Path(__file__).parent)
 
 
 class View:
@@ -110,7 +100,7 @@ def render(explanations: Sequence[Mapping[str, Any]], views: Views = target_view
         explanations: explanations and error bodies in the JSON form of `/explanations`.
         views: returns what is shown of an explanation.
     """
-    page = _ENVIRONMENT.get_template("explanation.html.j2")
+    page = _TEMPLATES.get_template("explanation.html.j2")
     cards = [
         {
             "explanation": explanation,
@@ -119,13 +109,6 @@ def render(explanations: Sequence[Mapping[str, Any]], views: Views = target_view
         for explanation in explanations
     ]
     return page.render(cards=cards, label=_label).encode("utf-8", "replace")
-
-
-def prefers_page(accept: str) -> bool:
-    """Return whether an Accept header prefers HTML to JSON, as browsers do."""
-    qualities = dict(parse_accept(accept))
-    others = max(qualities.get("application/json", 0.0), qualities.get("*/*", 0.0))
-    return qualities.get("text/html", 0.0) > others
 
 
 def _marks(explanation: Mapping[str, Any], importances: Sequence[float]) -> list[Mark]:

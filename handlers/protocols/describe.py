@@ -1,4 +1,8 @@
-"""TorchServe's describe call, `GET /models/<name>?customized=true` of the management address."""
+"""TorchServe's describe call, `GET /models/<name>?customized=true` of the management address.
+
+The path `describe` below a model has the same response. TorchServe passes it on as a prediction, so
+that it works with `continuousBatching` as well.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from ..http.request import HttpRequest
 from .base import NO_BODY, BaseProtocol, ParsedRequest
 
 LIBRARIES = ("torch", "transformers")
+PATH = "describe"
 
 
 class Protocol(BaseProtocol):
@@ -23,7 +28,7 @@ class Protocol(BaseProtocol):
     body_keys = NO_BODY
 
     def recognises(self, http_request: HttpRequest) -> bool:
-        return http_request.describes
+        return http_request.describes or http_request.path == PATH
 
     def parse(self, http_request: HttpRequest) -> ParsedRequest:
         return ParsedRequest(http_request)

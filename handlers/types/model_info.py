@@ -50,6 +50,7 @@ PUBLIC = (
     "labels",
     "limits",
     "inputs",
+    "input_columns",
     "results",
     "parameters",
     "explanation",
@@ -344,7 +345,8 @@ class ModelInfo:
         if self.inference_code:
             code = asdict(self.inference_code)
             return {**{name: getattr(self, name) for name in IDENTITY}, "inference_code": code}
-        own = vars(self) | {"sample": self.task.wire.example}
+        wire = self.task.wire
+        own = vars(self) | {"sample": wire.example, "input_columns": wire.input_columns}
         facts = {name: own[name] for name in PUBLIC}
         settings = {name: getattr(self.settings, name) for name in PUBLIC_SETTINGS}
         generation = asdict(self.generation) if self.generation else None

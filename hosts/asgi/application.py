@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
 from hf_serve.handlers import __version__
 from hf_serve.handlers.errors import Overloaded, RequestError, classify
-from hf_serve.hosts.asgi import documentation
+from hf_serve.hosts.asgi import documentation, page
 from hf_serve.hosts.asgi.access import ApiKeys
 from hf_serve.hosts.asgi.addresses import ABILITIES, BY_PATH, Address, Api, api_of
 from hf_serve.hosts.asgi.backend import (
@@ -43,6 +45,8 @@ from hf_serve.hosts.routes import METHODS, PING, MethodNotAllowed, Route, find_r
 
 # Addresses that tell whether the server answers, which need no key.
 HEALTH = frozenset({PING, "/health", "/v2/health/live", "/v2/health/ready"})
+# The path below a model at which it describes itself.
+DESCRIBE = "describe"
 # Requests about one model, which its own protocols answer.
 ABOUT_MODEL = re.compile(
     r"/v1/models/(?P<named>[^:]+)"
@@ -149,16 +153,22 @@ class Application:
 
     async def _answer_or_raise(self, request: Request, api: Api, send: Send) -> None:
         path = request.scope["path"]
-        if path not in HEALTH:
+        is_page = path == "/" and request.method in ("GET", "HEAD")
+        # The page has nothing of a model, and sends the key that a person enters there.
+        if path not in HEALTH and not is_page:
             self._settings.keys.check(request.headers)
         if request.method in ("GET", "HEAD") and (response := await self._about(request)):
             await response(request.scope, request.receive, send)
             return
         asked = await self._model_request(request)
-        async with _until_client_goes(request.receive), self._backend.answer(asked) as answer:
-            if answer.status >= 400 and not asked.is_native:
-                answer = await _in_shape(api, answer)
-            await _send(answer, send)
+        model, began = asked.route.model, time.monotonic()
+        with self._metrics.in_progress(model):
+            async with _until_client_goes(request.receive), self._backend.answer(asked) as answer:
+                if answer.status >= 400 and not asked.is_native:
+                    answer = await _in_shape(api, answer)
+                await _send(answer, send)
+                if answer.status != HTTPStatus.NOT_FOUND:
+                    self._metrics.observe_model(model, time.monotonic() - began)
 
     async def _model_request(self, request: Request) -> ModelRequest:
         """Return the request to a model that a request is.
@@ -287,13 +297,14 @@ class Application:
         if own := self._pages.get(path):
             return await own()
         if found := DESCRIBED.fullmatch(path):
-            return await self._described(found["model"])
+            is_customized = request.query_params.get("customized") == "true"
+            return await self._described(found["model"], is_customized=is_customized)
         if (found := ABOUT_MODEL.fullmatch(path)) and (found["named"] or found["ready"]):
             return await self._not_ready(found["named"] or found["model"])
         return None
 
     async def _root(self) -> Response:
-        return RedirectResponse("docs")
+        return HTMLResponse(page.HTML, headers=page.HEADERS)
 
     async def _docs(self) -> Response:
         return HTMLResponse(documentation.page(await self._backend.models(MAX_AGE)))
@@ -315,21 +326,39 @@ class Application:
         names = sorted(await self._backend.models(MAX_AGE))
         return JSONResponse({"models": [{"modelName": name, "modelUrl": name} for name in names]})
 
-    async def _described(self, name: str) -> Response:
+    async def _described(self, name: str, *, is_customized: bool) -> Response:
+        """Return what is known of a model, and its own description if requested.
+
+        TorchServe is not asked with `customized=true`: it repeats that call of a model with
+        `continuousBatching` without end.
+        """
         models = await self._backend.models(MAX_AGE)
         if name not in models:
             raise UnknownModel(name, sorted(models))
         each = models[name]
-        return JSONResponse(
-            [
-                {
-                    "modelName": name,
-                    "modelVersion": each.version,
-                    "status": str(each.state),
-                    **_error(each),
-                }
-            ]
-        )
+        described = {
+            "modelName": name,
+            "modelVersion": each.version,
+            "status": str(each.state),
+            **_error(each),
+        }
+        if is_customized and each.state == State.READY:
+            described |= await self._description(each)
+        return JSONResponse([described])
+
+    async def _description(self, entry: ModelEntry) -> dict[str, Any]:
+        """Return the description of a model by itself; an older archive has none.
+
+        Raises:
+            Overloaded: the model does not answer now.
+        """
+        route = Route(entry.name, entry.version, {"url_path": DESCRIBE})
+        asked = ModelRequest("GET", f"/{DESCRIBE}", [], b"", route, is_native=False)
+        async with self._backend.answer(asked) as answer:
+            body = b"".join([part async for part in answer.parts])
+        if answer.status >= 500:
+            raise Overloaded(f"{entry.name} does not describe itself now; send the request again.")
+        return {"customizedMetadata": json.loads(body)} if answer.status == 200 else {}
 
     async def _not_ready(self, name: str) -> Response | None:
         """Return that a model does not answer; None where the model itself says that it does."""
@@ -362,6 +391,7 @@ def _openai_list(models: Mapping[str, ModelEntry]) -> dict[str, Any]:
     data = []
     for each in models.values():
         own = {"object": "model", "created": 0, "owned_by": "torchserve", "state": str(each.state)}
+        own |= {"mode": each.mode} if each.mode else {}
         data.append({"id": each.name, **own, **_error(each)})
         data += [{"id": name, **own, "parent": each.name} for name in each.adapters]
     return {"object": "list", "data": data, "models": sorted(models)}

@@ -35,6 +35,7 @@ class ModelEntry:
         error: the last error of its load or of its worker; empty where it had none.
         mode: its task; empty where it is not known yet.
         adapters: names of its LoRA adapters, which OpenAI's clients may name instead of it.
+        pids: the processes of its workers, as TorchServe counts them.
     """
 
     name: str
@@ -43,6 +44,7 @@ class ModelEntry:
     error: str = ""
     mode: str = ""
     adapters: tuple[str, ...] = ()
+    pids: tuple[int, ...] = ()
 
 
 def described(entry: ModelEntry, info: Mapping[str, Any], listed: Mapping[str, Any]) -> ModelEntry:

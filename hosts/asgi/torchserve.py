@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from io import BytesIO
@@ -14,9 +14,14 @@ from typing import Any
 from urllib.parse import quote
 
 import aiohttp
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from yarl import URL
 
-from hf_serve.handlers.compat.torchserve import models_with_exited_workers, worker_output
+from hf_serve.handlers.compat.torchserve import (
+    models_with_exited_workers,
+    worker_memory,
+    worker_output,
+)
 from hf_serve.handlers.errors import Overloaded
 from hf_serve.hosts.asgi.backend import (
     KNOWN_MAX_AGE,
@@ -173,6 +178,10 @@ class TorchServeBackend(Backend):
         return {entry.name: entry for entry in described}
 
     async def metrics(self) -> bytes:
+        memory = await asyncio.to_thread(_memory, list(self._entries.values()))
+        return memory + await self._torchserve_metrics()
+
+    async def _torchserve_metrics(self) -> bytes:
         if not self._at.metrics:
             return b""
         with suppress(aiohttp.ClientError, TimeoutError):
@@ -210,7 +219,8 @@ class TorchServeBackend(Backend):
             return None
         is_ready = any(worker["status"] == "READY" for worker in default["workers"])
         state = State.READY if is_ready else State.LOADING
-        return ModelEntry(name, str(default["modelVersion"]), state)
+        pids = tuple(worker["pid"] for worker in default["workers"] if worker.get("pid", 0) > 0)
+        return ModelEntry(name, str(default["modelVersion"]), state, pids=pids)
 
     async def _describe(self, entry: ModelEntry) -> ModelEntry:
         """Return an entry with mode and adapters, which the model itself tells."""
@@ -248,6 +258,18 @@ class TorchServeBackend(Backend):
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             reason = f"does not answer ({type(error).__name__})"
         raise Overloaded(f"{url.partition('?')[0]} {reason}; send the request again.")
+
+
+def _memory(entries: Sequence[ModelEntry]) -> bytes:
+    """Return the memory of the workers of each model, where they run on this machine."""
+    registry = CollectorRegistry()
+    gauge = Gauge(
+        "model_memory_bytes", "memory of the workers of a model", ("model",), registry=registry
+    )
+    for entry in entries:
+        if total := sum(map(worker_memory, entry.pids)):
+            gauge.labels(entry.name).set(total)
+    return bytes(generate_latest(registry))
 
 
 def _upstream(request: ModelRequest) -> tuple[str, str, list[tuple[str, str]]]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from selenium.webdriver import Chrome
 
 from hf_serve.demo_models import ensure
 from hf_serve.demo_models.trainers.text_generation import CHAT_TEMPLATE
@@ -22,6 +23,7 @@ from hf_serve.scripts.archives.packing import pack
 from hf_serve.scripts.paths import MODEL_CONFIGS, MODELS
 from hf_serve.scripts.serving.server import Server
 from hf_serve.scripts.serving.torchserve import TorchServe
+from tests.browsing import started_browser
 from tests.docs.pages import DOCS, blocks_of
 from tests.e2e.served import ENDPOINT_HANDLER, INFERENCE_SCRIPT, served_modes
 from tests.modes import cases
@@ -163,6 +165,12 @@ def server(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
     workdir = tmp_path_factory.mktemp("torchserve")
     with TorchServe(model_store=store, workdir=workdir, timeout=480) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
+    with started_browser(tmp_path_factory.mktemp("chromium")) as browser:
+        yield browser
 
 
 def _group_of(item: pytest.Item) -> Any:

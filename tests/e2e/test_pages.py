@@ -3,48 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from selenium.webdriver import Chrome, ChromeOptions
-from selenium.webdriver.chrome.service import Service
+from selenium.webdriver import Chrome
 
 from hf_serve.handlers.http.request import HttpRequest
 from hf_serve.handlers.telemetry.metrics import Meter
-from hf_serve.scripts.paths import ARTIFACTS, BUILD
+from hf_serve.scripts.paths import ARTIFACTS
 from hf_serve.scripts.serving.server import Server
+from tests.browsing import CONTRAST, DESKTOP, PHONE, shoot, show, value_of
 from tests.e2e.asking import ask_json
 from tests.e2e.served import explained_modes
 from tests.samples import INPUTS
 from tests.serving import Served
 
-SHOTS = BUILD / "screenshots"
-DESKTOP, PHONE = (1000, 900), (390, 844)
 HOSTILE = "\"><script>document.title='owned'</script><img src=x onerror=alert(1)> & <b>bold</b> "
-OPTIONS = [
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--hide-scrollbars",
-]
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
-    options = ChromeOptions()
-    options.binary_location = "/usr/bin/chromium"
-    for option in [*OPTIONS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"]:
-        options.add_argument(option)
-    browser = Chrome(options=options, service=Service("/usr/bin/chromedriver"))
-    yield browser
-    browser.quit()
 
 
 def page_of(server: Server, mode: str, inputs: Any, target: Path) -> str:
@@ -53,23 +29,6 @@ def page_of(server: Server, mode: str, inputs: Any, target: Path) -> str:
     assert answer.headers["content-type"] == "text/html; charset=utf-8", answer.text
     target.write_bytes(answer.content)
     return target.as_uri()
-
-
-def show(browser: Chrome, url: str, size: tuple[int, int], scheme: str) -> None:
-    metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    feature = {"name": "prefers-color-scheme", "value": scheme}
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
-    browser.get(url)
-
-
-def shoot(browser: Chrome, name: str) -> None:
-    SHOTS.mkdir(parents=True, exist_ok=True)
-    assert browser.save_screenshot(str(SHOTS / f"{name}.png"))
-
-
-def value_of(browser: Chrome, script: str) -> Any:
-    return browser.execute_script(f"return {script}")
 
 
 @pytest.mark.parametrize("mode", explained_modes())
@@ -134,22 +93,3 @@ def test_the_heat_map_of_an_image_lies_over_it_and_can_be_switched(
         # Each image has a switch of its own.
         assert [each.value_of_css_property("opacity") for each in heats] == [opacity, "0.6"]
     assert value_of(browser, "document.querySelectorAll('.patches i[title]').length") == 2 * 64
-
-
-# The lowest contrast of a word with its background, by the formula of WCAG 2.1.
-CONTRAST = """(() => {
-  const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
-  const card = getComputedStyle(document.querySelector('article')).backgroundColor;
-  const light = (...layers) => {
-    for (const layer of layers) { canvas.fillStyle = layer; canvas.fillRect(0, 0, 1, 1); }
-    const part = v => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
-    const [r, g, b] = canvas.getImageData(0, 0, 1, 1).data;
-    return 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
-  };
-  const ratios = [...document.querySelectorAll('article .mark')].map(mark => {
-    const style = getComputedStyle(mark);
-    const pair = [light(style.color), light(card, style.backgroundColor)].sort((a, b) => b - a);
-    return (pair[0] + 0.05) / (pair[1] + 0.05);
-  });
-  return {worst: Math.min(...ratios), paper: getComputedStyle(document.body).backgroundColor};
-})()"""

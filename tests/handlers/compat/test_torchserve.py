@@ -36,9 +36,17 @@ from hf_serve.handlers.compat.torchserve import (
     limit_prediction_time,
     read_messages_in_blocks,
     send_parts,
+    worker_memory,
 )
 from hf_serve.handlers.http.request import HttpRequest, distinct_names
 from tests.standins.workers import running_launcher, running_workers
+
+
+def test_the_memory_of_other_processes_is_not_that_of_a_worker(tmp_path: Path) -> None:
+    with running_workers(tmp_path, 1) as (worker,):
+        assert worker_memory(worker.pid) > 1_000_000
+    assert worker_memory(worker.pid) == 0
+    assert worker_memory(psutil.Process().pid) == 0
 
 
 def test_the_receipt_of_a_batch_is_not_logged(capfd: pytest.CaptureFixture[str]) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from hf_serve.handlers.explainers.page import prefers_page, render
+from hf_serve.handlers.explainers.page import render
 from hf_serve.handlers.explainers.targets import get
 
 EXPLANATION: dict[str, Any] = {
@@ -90,19 +88,3 @@ def test_errors_among_several_explanations_keep_their_place() -> None:
     page = render([EXPLANATION, error, EXPLANATION]).decode()
     assert page.count("<article>") == 3
     assert "inputs is empty." in page
-
-
-@pytest.mark.parametrize(
-    ("accept", "prefers_html"),
-    [
-        ("text/html", True),
-        ("text/html,application/xhtml+xml,*/*;q=0.8", True),
-        ("*/*", False),
-        ("", False),
-        ("application/json", False),
-        ("application/json, text/html;q=0.5", False),
-        ("text/html;q=oops", True),
-    ],
-)
-def test_a_page_is_sent_only_if_html_is_preferred(accept: str, prefers_html: bool) -> None:
-    assert prefers_page(accept) is prefers_html

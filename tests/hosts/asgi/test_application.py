@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from typing import Any
 
 import pytest
@@ -11,9 +12,13 @@ from openapi_spec_validator import validate
 
 from hf_serve.handlers import tasks
 from hf_serve.handlers.config.handler_section import modes
+from hf_serve.handlers.http.html import HTML
+from hf_serve.hosts.asgi.access import ApiKeys
 from hf_serve.hosts.asgi.addresses import ABILITIES, ADDRESSES, Address
 from hf_serve.hosts.asgi.backend import Answer, ModelEntry, State
-from tests.hosts.asgi.stand_in import BROKEN, EMBEDDER, WRITER, Recorder, ask, parts
+from hf_serve.hosts.asgi.metrics import HttpMetrics
+from hf_serve.hosts.asgi.server import ServerSettings, create_application
+from tests.hosts.asgi.stand_in import BROKEN, EMBEDDER, WRITER, Recorder, ask, parts, send
 
 COMPRESSED = gzip.compress(b'{"model": "gpt"}')
 
@@ -198,6 +203,7 @@ def test_lists_have_states_and_last_errors() -> None:
     listed = {each["id"]: each for each in ask(backend, "GET", "/v1/models").json()["data"]}
     assert list(listed) == ["minilm", "gpt", "poems", "broken"]
     assert listed["poems"]["parent"] == "gpt"
+    assert (listed["minilm"]["mode"], listed["gpt"]["mode"]) == (EMBEDDER.mode, WRITER.mode)
     assert listed["broken"]["state"] == "failed"
     assert listed["broken"]["error"] == "handler.mode is wrong"
     assert ask(backend, "GET", "/models").json()["models"][0]["modelName"] == "broken"
@@ -237,8 +243,71 @@ class TestDocumentation:
         assert "https://" not in page
         assert "<script" not in page
 
-    def test_a_browser_gets_to_it_from_the_root(self) -> None:
-        assert ask(Recorder(), "GET", "/").headers["location"] == "docs"
+
+class TestPage:
+    def test_a_browser_gets_it_without_a_key_and_nothing_else(self) -> None:
+        answer = ask(Recorder(), "GET", "/", keys=["a key"])
+        assert (answer.status_code, answer.headers["content-type"]) == (200, HTML)
+        assert ask(Recorder(), "GET", "/v1/models", keys=["a key"]).status_code == 401
+        assert ask(Recorder(), "POST", "/", keys=["a key"], json={}).status_code == 401
+
+    def test_its_policy_allows_its_own_script_and_style_alone(self) -> None:
+        policy = ask(Recorder(), "GET", "/").headers["content-security-policy"]
+        directives = dict(each.split(" ", 1) for each in policy.split("; "))
+        assert directives["default-src"] == "'none'"
+        assert directives["script-src"].startswith("'sha256-")
+        assert directives["style-src"].startswith("'sha256-")
+        assert "unsafe" not in policy
+
+    def test_it_loads_nothing_from_elsewhere_and_makes_no_html_of_texts(self) -> None:
+        page = ask(Recorder(), "GET", "/").text
+        own = page.replace("http://www.w3.org/2000/svg", "")  # the name of the elements of a plot
+        assert not re.search("https?://", own)
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", page)
+
+
+class TestDescription:
+    def test_a_model_is_asked_for_its_description_by_a_prediction(self) -> None:
+        backend = Recorder()
+        backend.reply = Answer(200, [], parts(b'{"mode": "text_generation"}'))
+        (found,) = ask(backend, "GET", "/models/gpt?customized=true").json()
+        assert (found["modelName"], found["modelVersion"]) == ("gpt", "2.0")
+        assert found["customizedMetadata"] == {"mode": "text_generation"}
+        assert asked(backend) == ("gpt", "2.0", "describe", False)
+
+    @pytest.mark.parametrize("path", ["/models/gpt", "/models/broken?customized=true"])
+    def test_a_model_that_does_not_answer_is_not_asked(self, path: str) -> None:
+        backend = Recorder([WRITER, BROKEN])
+        (found,) = ask(backend, "GET", path).json()
+        assert "customizedMetadata" not in found
+        assert backend.requests == []
+
+    def test_an_older_archive_has_none(self) -> None:
+        backend = Recorder()
+        backend.reply = Answer(404, [], parts(b"{}"))
+        (found,) = ask(backend, "GET", "/models/gpt?customized=true").json()
+        assert found == {"modelName": "gpt", "modelVersion": "2.0", "status": "ready"}
+
+    def test_a_model_that_is_overloaded_is_an_error(self) -> None:
+        backend = Recorder()
+        backend.reply = Answer(503, [], parts(b"{}"))
+        answer = ask(backend, "GET", "/models/gpt?customized=true")
+        assert (answer.status_code, "gpt" in answer.json()["message"]) == (503, True)
+
+
+def test_times_and_open_requests_are_counted_of_models_that_exist() -> None:
+    backend = Recorder()
+    metrics = HttpMetrics()
+    with metrics.in_progress("gpt"):
+        assert b'http_model_requests_in_progress{model="gpt"} 1.0' in metrics.text()
+    assert b"http_model_requests_in_progress{" not in metrics.text()
+    application = create_application(backend, ServerSettings("", 1, 1, 1000, ApiKeys()))
+    for name, status in (("gpt", 200), ("nobody", 404)):
+        backend.reply = Answer(status, [], parts(b"{}"))
+        send(application, "POST", f"/predictions/{name}", content=b"Hello")
+    text = send(application, "GET", "/metrics").text
+    assert 'http_model_request_seconds_count{model="gpt"} 1.0' in text
+    assert "nobody" not in text
 
 
 @pytest.mark.parametrize("address", ADDRESSES, ids=lambda address: address.path)

@@ -11,14 +11,12 @@ import threading
 import time
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
 import httpx
 import pytest
-import uvicorn
 
 from hf_serve.handlers.errors import Overloaded
 from hf_serve.hosts.archives import MANIFEST
@@ -28,9 +26,9 @@ from hf_serve.hosts.asgi.server import ServerSettings, create_application
 from hf_serve.hosts.asgi.torchserve import Addresses, TorchServeBackend
 from hf_serve.scripts.installation import ROOT
 from hf_serve.scripts.serving.ports import free_ports
+from tests.hosts.asgi.stand_in import SECONDS, running
 from tests.waiting import wait_for
 
-SECONDS = 30
 WORKER_LOG = """\
 10:00:00 [INFO ] W-9000-slow_1.0-stdout MODEL_LOG - Traceback (most recent call last):
 10:00:00 [INFO ] W-9000-slow_1.0-stdout MODEL_LOG -   File "x.py", line 1, in x
@@ -121,24 +119,6 @@ async def answer(
     own = [(b"content-length", str(len(body)).encode()), *(headers or [])]
     await send({"type": "http.response.start", "status": status, "headers": own})
     await send({"type": "http.response.body", "body": body})
-
-
-@contextmanager
-def running(application: Any, lifespan: Any = "off") -> Iterator[str]:
-    """Serve an application in a thread, and yield its URL."""
-    port = free_ports().inference
-    config = uvicorn.Config(
-        application, port=port, log_config=None, lifespan=lifespan, timeout_graceful_shutdown=1
-    )
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    wait_for(lambda: server.started)
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.should_exit = True
-        thread.join(SECONDS)
 
 
 def in_front_of(url: str, workdir: Path | None = None, watched: Path | None = None) -> Any:
