@@ -97,7 +97,7 @@ class MetricsReporter:
             return
         with self._lock:
             self._counts.update(meter.counts)
-            self._observe(meter, seconds)
+            self.observe(meter, seconds)
             if self._clock() < self._next_report:
                 if self._timer is None:
                     self._report_later(metrics, load)
@@ -137,7 +137,7 @@ class MetricsReporter:
             self._timer.cancel()
             self._timer = None
         self._add_counters(metrics)
-        self._add_histograms(metrics)
+        self.add_histograms(metrics)
         numbers = load()
         for name, value in numbers.items():
             metrics.add_metric(f"hf_{name}", value, "count", None, [], self._gauge)
@@ -152,12 +152,14 @@ class MetricsReporter:
                 self._reported.add(name)
         self._counts.clear()
 
-    def _observe(self, meter: Meter, seconds: float) -> None:
+    def observe(self, meter: Meter, seconds: float) -> None:
+        """Count the seconds of a batch in the histograms."""
         self._batch.observe(seconds)
         for stage, duration in meter.seconds.items():
             self._stages[stage].observe(duration)
 
-    def _add_histograms(self, metrics: Any) -> None:
+    def add_histograms(self, metrics: Any) -> None:
+        """Report what the histograms have counted."""
         _add(metrics, BATCH, self._batch)
         for stage, histogram in self._stages.items():
             _add(metrics, STAGES, histogram, Dimension("stage", stage))
