@@ -44,7 +44,7 @@ SUMS = [number * side * side for number, side in enumerate(SIDES)]
 
 def test_rows_of_one_shape_share_a_forward_within_the_budget() -> None:
     model, meter = Summing(), Meter()
-    found = run_by_shape(model, rows(), budget=13, meter=meter)
+    found = run_by_shape(model, rows(), budget=12, meter=meter)
     assert [float(each["sums"]) for each in require_outputs(found)] == SUMS
     assert sorted(model.shapes) == [(1, 2, 2), (1, 3, 3), (1, 3, 3), (3, 2, 2)]
     assert meter.counts["forwards"] == 4

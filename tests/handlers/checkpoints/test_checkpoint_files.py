@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from hf_serve.handlers.checkpoints.checkpoint_files import (
+    ModelIndex,
     check_components,
     shard_files,
     weights_file,
@@ -180,3 +181,14 @@ def test_indexes_of_components_are_checked(folder: Path) -> None:
     name_in_index(folder, "../x.bin", "unet/diffusion_pytorch_model.safetensors.index.json")
     with refused(WrongCheckpoint, "../x.bin"):
         check_components(folder)
+
+
+def test_a_pipeline_has_50_components_at_most(tmp_path: Path) -> None:
+    path = tmp_path / "model_index.json"
+    parts = {f"part{number}": ["diffusers", "Part"] for number in range(50)}
+    path.write_text(json.dumps({"_class_name": "Pipeline", **parts}), encoding="utf-8")
+    assert len(ModelIndex.read(path).components) == 50
+    more = {"_class_name": "Pipeline", "one": ["diffusers", "Part"], **parts}
+    path.write_text(json.dumps(more), encoding="utf-8")
+    with pytest.raises(WrongCheckpoint, match="has 51 components"):
+        ModelIndex.read(path)

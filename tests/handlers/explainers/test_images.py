@@ -404,6 +404,8 @@ def test_a_square_that_leaves_patches_uncovered_is_refused(served: Load) -> None
     (found,) = explain(served(MODE), IMAGES[0], method="occlusion", window=1, stride=2)
     assert found["code"] == 400
     assert found["message"] == Sentence("stride", 2, "window", 1)
+    (whole,) = explain(served(MODE), IMAGES[0], method="occlusion", window=2, stride=2)
+    assert "attributions" in whole
     (larger,) = explain(served(MODE), IMAGES[0], method="occlusion", window=50, resolution=2)
     assert np.ptp(larger["attributions"]) == 0
 

@@ -86,7 +86,7 @@ def test_some_time_after_an_error_it_is_loaded_again() -> None:
         with pytest.raises(OSError, match="no space"):
             lazy.get()
     assert lazy.loaded is None
-    clock.now = 2 * RETRY_SECONDS
+    clock.now = RETRY_SECONDS
     assert lazy.get() == "loaded"
 
 

@@ -49,6 +49,7 @@ def test_a_text_is_not_filled_too_often(served: Load) -> None:
     status, sentence = served("fill_mask").refuse("[MASK] " * 20, top_k=26)
     assert status == 413
     assert sentence == Sentence(20, "top_k", 26, 500)
+    assert len(served("fill_mask").ask("[MASK] " * 20, top_k=25)) == 20
 
 
 def test_the_token_of_another_mask_is_explained(served: Load) -> None:

@@ -95,6 +95,7 @@ def test_more_dimensions_than_the_model_has_are_refused(model: Served) -> None:
     status, sentence = model.refuse(FINE, dimensions=97)
     assert status == 400
     assert "the vectors of this model have 96" in sentence
+    assert len(model.ask(FINE, dimensions=96)) == 96
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16", "int8", "uint8"])

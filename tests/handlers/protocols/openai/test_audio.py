@@ -114,6 +114,22 @@ def test_words_of_a_ctc_model_become_subtitles(letters: Served) -> None:
     assert post(letters, "transcriptions", FILES[3], response_format="srt")[2].startswith("1\n00:")
 
 
+@pytest.mark.parametrize(
+    ("characters", "seconds", "lines"), [(60, 7.0, 1), (61, 7.0, 2), (60, 7.5, 2)]
+)
+def test_words_share_a_line_of_60_characters_and_7_seconds(
+    letters: Served, monkeypatch: pytest.MonkeyPatch, characters: int, seconds: float, lines: int
+) -> None:
+    words = [
+        {"text": "a" * 29, "timestamp": (0.0, 1.0)},
+        {"text": "b" * (characters - 30), "timestamp": (1.0, seconds)},
+    ]
+    answer = {"text": "", "chunks": words}
+    monkeypatch.setattr(letters.engine, "predict", lambda requests, *_: [answer] * len(requests))
+    _, _, body = post(letters, "transcriptions", FILES[3], response_format="srt")
+    assert body.count("-->") == lines
+
+
 def test_subtitles_are_those_of_the_formats() -> None:
     parts = [Part(" Good morning.", 0.0, 1.25), Part(" It is\n\nlate --> now.", 3_661.5, 3_662.0)]
     assert subtitles(parts, "srt") == [
