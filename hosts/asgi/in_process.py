@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hf_serve.handlers.errors import Overloaded
 from hf_serve.handlers.http.limits import BodyLimits
@@ -28,6 +28,7 @@ from hf_serve.hosts.model import ArchiveModel
 from hf_serve.hosts.served_model import Part, ServedModel
 
 POLL_SECONDS = 1.0
+Value = TypeVar("Value")
 
 logger = logging.getLogger(__name__)
 
@@ -131,9 +132,10 @@ class InProcessBackend(PartsBackend):
     ) -> None:
         super().__init__(answer_seconds)
         self._files, self._first, self._limits = files, first, limits
-        self._models: dict[Path, LoadedModel] = {}
+        # A thread loads archives while requests read these, so a change makes a new mapping.
+        self._models: Mapping[Path, LoadedModel] = {}
         # What is wrong with files; an older model of the same file may still be served.
-        self._errors: dict[Path, ModelEntry] = {}
+        self._errors: Mapping[Path, ModelEntry] = {}
         self._following: asyncio.Task[None] | None = None
 
     def load_all(self) -> None:
@@ -182,8 +184,9 @@ class InProcessBackend(PartsBackend):
 
     async def _apply(self, changes: Changes) -> None:
         for path in changes.removed:
-            self._errors.pop(path, None)
-            if model := self._models.pop(path, None):
+            model = self._models.get(path)
+            self._models, self._errors = _without(self._models, path), _without(self._errors, path)
+            if model:
                 logger.info("%s was removed, and is not served any more", path)
                 model.close()
         for path in changes.written:
@@ -200,14 +203,15 @@ class InProcessBackend(PartsBackend):
             version = archive.version
             self._require_own_name(path, name)
             require_same_code([self._first, archive])
-            self._models[path] = LoadedModel(archive, name, self._limits)
+            self._models = {**self._models, path: LoadedModel(archive, name, self._limits)}
         except Exception as error:  # noqa: BLE001 - the other models are served
             reason = sentence_of(error)
             logger.error("%s did not load: %s", path, reason)
-            self._errors[path] = ModelEntry(name, version, State.FAILED, reason)
+            failed = ModelEntry(name, version, State.FAILED, reason)
+            self._errors = {**self._errors, path: failed}
         else:
             logger.info("%s is served as %s, version %s", path, name, version)
-            self._errors.pop(path, None)
+            self._errors = _without(self._errors, path)
 
     def _require_own_name(self, path: Path, name: str) -> None:
         others = (model.name for other, model in self._models.items() if other != path)
@@ -226,6 +230,10 @@ class InProcessBackend(PartsBackend):
         if name not in models:
             raise UnknownModel(name, sorted(models))
         return models[name]
+
+
+def _without(mapping: Mapping[Path, Value], path: Path) -> Mapping[Path, Value]:
+    return {key: value for key, value in mapping.items() if key != path}
 
 
 def _stem(path: Path) -> str:
