@@ -46,14 +46,11 @@ def chat_of(job: dict[str, Any], **settings: Any) -> OpenAILike:
 
 def called(chat: OpenAILike, messages: list[ChatMessage]) -> list[str]:
     """Return the names of the tools that the model calls where it must call one."""
-    tool = FunctionTool.from_defaults(fn=animal, name="animal")
+    tool = FunctionTool.from_defaults(
+        fn=Animal, name="animal", description="An animal.", fn_schema=Animal
+    )
     response = chat.chat_with_tools([tool], chat_history=messages, tool_required=True)
     return [call.tool_name for call in chat.get_tool_calls_from_response(response)]
-
-
-def animal(kind: Literal["fox", "bear"]) -> str:
-    """Return an animal."""
-    return kind
 
 
 def error_of(chat: OpenAILike, messages: list[ChatMessage]) -> str:
