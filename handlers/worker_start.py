@@ -11,7 +11,7 @@ from .config.model_config import CONFIG_FILE, ModelConfig
 from .engine import BaseEngine, Engine
 from .inference_code.engine import InferenceCodeEngine, has_inference_code
 from .process.packages import silence_libraries
-from .process.resources import limit_memory_growth
+from .process.resources import limit_memory_growth, share_heap_between_threads
 
 
 def prepare_process() -> None:
@@ -33,6 +33,8 @@ def load_engine(
     """
     sums = verify(folder)
     config = config or ModelConfig.read(folder / CONFIG_FILE)
+    if config.continuousBatching:  # Each request has a thread.
+        share_heap_between_threads()
     kind = InferenceCodeEngine if has_inference_code(folder, config) else Engine
     engine: BaseEngine = kind.load(folder, config, device, sums)
     engine.require_health()

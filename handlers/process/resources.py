@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,6 +53,9 @@ MALLOC_OPTIONS = (
     MallocOption(-3, "MALLOC_MMAP_THRESHOLD_", "glibc.malloc.mmap_threshold", 4 << 20),
     MallocOption(-1, "MALLOC_TRIM_THRESHOLD_", "glibc.malloc.trim_threshold", 64 << 20),
 )
+# glibc gives several threads an arena each, and what they free stays between objects in use. The
+# threads of a tiny model's requests kept 90 MB after 12,000 requests, most of which were refused.
+ONE_ARENA = (MallocOption(-8, "MALLOC_ARENA_MAX", "glibc.malloc.arena_max", 1),)
 
 
 def available_cores(cgroup: Path = CGROUP) -> int:
@@ -124,9 +127,21 @@ def limit_memory_growth() -> None:
     only, so its parameters are set by function calls.
     """
     _limit_caches(os.environ)
+    _set_malloc_options(MALLOC_OPTIONS)
+
+
+def share_heap_between_threads() -> None:
+    """Have the threads that start from now on allocate in one heap, unless the user set a number.
+
+    It is for threads that run in turns, as those of Python do.
+    """
+    _set_malloc_options(ONE_ARENA)
+
+
+def _set_malloc_options(options: Sequence[MallocOption]) -> None:
     libc = _glibc()
     if libc:
-        for option in _unset_malloc_options(os.environ):
+        for option in _unset_malloc_options(options, os.environ):
             libc.mallopt(option.parameter, option.value)
 
 
@@ -135,11 +150,13 @@ def _limit_caches(environment: MutableMapping[str, str]) -> None:
         environment.setdefault(variable, CACHE_CAPACITY)
 
 
-def _unset_malloc_options(environment: Mapping[str, str]) -> list[MallocOption]:
+def _unset_malloc_options(
+    options: Sequence[MallocOption], environment: Mapping[str, str]
+) -> list[MallocOption]:
     tunables = environment.get("GLIBC_TUNABLES", "")
     return [
         option
-        for option in MALLOC_OPTIONS
+        for option in options
         if option.variable not in environment and option.tunable not in tunables
     ]
 

@@ -123,12 +123,37 @@ for batch in range(2):
 print((rss() - before) / 1e6)
 """
 
+# Prints what glibc says of its heaps while eight threads have objects.
+THREADS = """
+import ctypes, sys, threading
+from hf_serve.handlers.process.resources import share_heap_between_threads
+if sys.argv[1] == "limited":
+    share_heap_between_threads()
+together = threading.Barrier(9)
+def allocate():
+    own = bytearray(2000)
+    together.wait()
+    together.wait()
+for _ in range(8):
+    threading.Thread(target=allocate).start()
+together.wait()
+libc = ctypes.CDLL(None)
+libc.malloc_info(0, ctypes.c_void_p.in_dll(libc, "stdout"))
+libc.fflush(None)
+together.wait()
+"""
+
 
 def megabytes(program: str, limits: str, **variables: str) -> float:
-    own = {*resources.CACHE_VARIABLES, *(option.variable for option in resources.MALLOC_OPTIONS)}
+    return float(output(program, limits, **variables))
+
+
+def output(program: str, limits: str, **variables: str) -> str:
+    options = (*resources.MALLOC_OPTIONS, *resources.ONE_ARENA)
+    own = {*resources.CACHE_VARIABLES, *(option.variable for option in options)}
     environment = {name: value for name, value in os.environ.items() if name not in own}
     command = [sys.executable, "-c", program, limits]
-    return float(subprocess.check_output(command, env=environment | variables, text=True))
+    return subprocess.check_output(command, env=environment | variables, text=True)
 
 
 def test_new_shapes_do_not_make_a_process_grow() -> None:
@@ -151,6 +176,13 @@ def test_large_buffers_leave_no_holes_in_the_heap() -> None:
 def test_what_is_freed_between_objects_in_use_is_released_at_intervals() -> None:
     assert megabytes(HOLES, "unlimited") > 40
     assert megabytes(HOLES, "limited") < 15
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="asks glibc for its heaps")
+def test_threads_of_requests_share_one_heap() -> None:
+    assert output(THREADS, "limited").count("<heap ") == 1
+    assert output(THREADS, "unlimited").count("<heap ") > 1
+    assert output(THREADS, "limited", MALLOC_ARENA_MAX="4").count("<heap ") > 1
 
 
 def test_a_capacity_that_the_user_set_is_kept(monkeypatch: Any) -> None:
