@@ -18,7 +18,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 # What archives need, whatever their mode and their format.
 SERVING = ("dependencies", "onnx", "openvino", "tables", "audio", "diffusion")
-OPERATION = ("signatures", "tracing", "asgi")
+OPERATION = ("signatures", "tracing")
 # The parts of pyproject.toml that each environment has: `dependencies`, an extra or a group.
 ENVIRONMENTS = {
     "server": (*SERVING, *OPERATION),

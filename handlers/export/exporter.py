@@ -25,7 +25,7 @@ from ..config.handler_section import CHECKPOINT, Pt2
 from ..config.model_config import ModelConfig
 from ..errors import RequestError, TextTooLong, WrongCheckpoint, WrongConfig, attempt
 from ..model import Model
-from ..process.packages import silence_exporters
+from ..process.packages import silence_exporters, silence_libraries
 from ..tasks.base import BaseTask
 from ..types.request import Request, place_of
 from .fidelity import (
@@ -96,6 +96,7 @@ def export_checkpoint(
         ConfigError: the checkpoint is invalid or cannot be exported, or the agreement is below
             `handler.min_agreement`.
     """
+    silence_libraries()
     task, spec = _specify(directory, config)
     check_not_quantized(task.checkpoint.config, config.handler)
     is_lossy = export_format.is_lossy(config)
@@ -152,6 +153,7 @@ def measure_checkpoint(
     """
     if config.handler.dtype == "float32" or not config.handler.min_agreement or not samples:
         return None
+    silence_libraries()
     task, spec = _specify(directory, config)
     if reason := _not_comparable(task, spec):
         logger.info("The agreement with float32 is not measured: %s", reason)
