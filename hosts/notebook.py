@@ -61,6 +61,10 @@ class Explanation(dict[str, Any]):
 
     views: Views = staticmethod(target_view)
 
+    def page(self) -> bytes:
+        """Return the explanation as an HTML page."""
+        return render([self], self.views)
+
     def _repr_html_(self) -> str:
         return _frame([self], self.views)
 

@@ -19,6 +19,7 @@ VERBS: Mapping[str, str] = {
     "stop": "serve",
     "status": "serve",
     "logs": "serve",
+    "explain": "explain_model",
     "bench": "bench_model",
     "batch": "batch_predict",
     "rollout": "rollout",

@@ -8,6 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from hf_serve.hosts.command_line import plain_errors
 from hf_serve.scripts.installation import SERVER, VERBS
 
 
@@ -38,6 +39,7 @@ app = typer.Typer(cls=Verbs, no_args_is_help=True, add_completion=False)
 
 
 @app.callback()
+@plain_errors()
 def hf_serve() -> None:
     """Serve Hugging Face models on TorchServe."""
 

@@ -23,14 +23,17 @@ from hf_serve.scripts.serving.properties import default_ports
 from tests.standins.archives import ECHO, write_archive
 
 # They run without typer, or in an environment of their own, and have tests below.
-OTHERS = {"__init__", "command_line", "default_modes", "lock_requirements", "paths", "terminal"}
+OTHERS = {
+    *("__init__", "command_line", "default_modes", "installation", "lock_requirements", "paths"),
+    "terminal",
+}
 MODULES = sorted({path.stem for path in (ROOT / "scripts").glob("*.py")} - OTHERS)
 
 
 def commands() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yield the functions that typer runs."""
     for name in MODULES:
-        module = import_module(f"scripts.{name}")
+        module = import_module(f"hf_serve.scripts.{name}")
         app = getattr(module, "app", None)
         if app is None:
             yield name, module.main
