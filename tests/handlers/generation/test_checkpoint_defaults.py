@@ -139,6 +139,16 @@ def test_a_token_that_is_in_no_vocabulary_is_refused(
         Served(changed(mode, **{name: NAMES_A_TOKEN[name](99_999)}), mode)
 
 
+def test_the_last_token_of_the_vocabulary_may_be_named(changed: Callable[..., Path]) -> None:
+    """The tiny model has 400."""
+    assert Served(changed("text_generation", suppress_tokens=[399]), "text_generation").ask("Ada")
+
+
+def test_the_token_behind_the_last_one_is_refused(changed: Callable[..., Path]) -> None:
+    with pytest.raises(WrongCheckpoint, match="400"):
+        Served(changed("text_generation", suppress_tokens=[400]), "text_generation")
+
+
 @pytest.mark.parametrize(
     "values",
     [

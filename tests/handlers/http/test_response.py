@@ -13,6 +13,7 @@ from hf_serve.handlers.http.response import HttpResponse, encode_json
     ("value", "sent"),
     [
         ("a sentence", "a sentence"),
+        ("~ to the last letter of ASCII", "~ to the last letter of ASCII"),
         ("a\r\nb: c", "a??b: c"),
         ("Zürich … 🎉", "Z?rich ... ?"),
         ("x" * 301, f"{'x' * 297}..."),
