@@ -34,7 +34,8 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         "completion_stream": [part.delta for part in completion.stream_complete(job["prompt"])],
         "object": caller.structured_predict(Animal, PromptTemplate(job["prompt"])).kind,
         "called": called(caller, messages),
-        "error": error_of(chat_of(job, temperature=9), messages),
+        # The class itself takes no such temperature.
+        "error": error_of(chat_of(job, additional_kwargs={"temperature": 9}), messages),
     }
 
 
