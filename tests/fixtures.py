@@ -19,6 +19,7 @@ import yaml
 from hypothesis import HealthCheck, settings
 
 from hf_serve.handlers.checkpoints.integrity import PUBLIC_KEY
+from hf_serve.handlers.compat.openvino import disable_usage_reports
 from hf_serve.handlers.process.packages import silence_libraries
 from hf_serve.scripts.archives.packing import pack
 from tests import tiny
@@ -31,6 +32,9 @@ settings.register_profile(
     "kit", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("kit")
+
+# Files of tests import OpenVINO themselves.
+disable_usage_reports()
 
 
 @pytest.fixture(scope="module", autouse=True)
