@@ -86,9 +86,7 @@ def test_commands_read_and_write_in_the_current_folder(installed: Path, folder: 
 
 
 def test_sentences_name_verbs(installed: Path, folder: Path) -> None:
-    done = subprocess.run(
-        [installed / "hf-serve", "start"], cwd=folder, capture_output=True, text=True, timeout=120
-    )
+    done = _done([str(installed / "hf-serve"), "start"], folder)
     assert done.returncode == 1
     assert "pack them with `hf-serve pack`" in done.stderr
 
@@ -101,9 +99,13 @@ def _tracked() -> list[str]:
 
 
 def _run(command: list[str], folder: Path) -> str:
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300
-    )
+    done = _done(command, folder)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def _done(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+    )

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-import hf_serve
 from hf_serve.hosts.archives import (
     FOLDER_VARIABLE,
     MANIFEST,
@@ -114,23 +113,13 @@ def test_archives_with_other_code_are_not_for_the_same_process(tmp_path: Path) -
         require_same_code(archives)
 
 
-def test_the_package_of_the_archive_is_imported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_package_of_the_archive_is_imported(tmp_path: Path) -> None:
     (tmp_path / "handlers").mkdir()
     (tmp_path / "handlers" / "__init__.py").write_text("__version__ = 'of the archive'\n")
     (tmp_path / "handlers" / "errors.py").write_text("KitError = ValueError\n")
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    modules, package = dict(sys.modules), vars(hf_serve).get("handlers")
-    try:
-        import_from(tmp_path)
-        from hf_serve import handlers  # noqa: PLC0415
-        from hf_serve.handlers.errors import KitError  # noqa: PLC0415
+    import_from(tmp_path)
+    from hf_serve import handlers  # noqa: PLC0415
+    from hf_serve.handlers.errors import KitError  # noqa: PLC0415
 
-        assert handlers.__version__ == "of the archive"
-        assert KitError is sys.modules["handlers.errors"].KitError is ValueError
-    finally:
-        sys.modules.clear()
-        sys.modules.update(modules)
-        vars(hf_serve).update(handlers=package)
+    assert handlers.__version__ == "of the archive"
+    assert KitError is sys.modules["handlers.errors"].KitError is ValueError
