@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,3 +58,14 @@ def weightless(tmp_path: Path) -> Path:
 def config_path(tmp_path: Path, weightless: Path) -> Path:
     """The YAML file of the checkpoint."""
     return write_yaml(tmp_path / "qa.yaml", weightless)
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Let this process and those that the test starts receive SIGINT.
+
+    Jobs in the background of a shell ignore it.
+    """
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, previous)

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -158,14 +157,6 @@ def is_idle(pid: int) -> bool:
     before = process.cpu_times()
     time.sleep(0.2)
     return process.status() == psutil.STATUS_SLEEPING and process.cpu_times() == before
-
-
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """Let processes that the test starts receive SIGINT, which a shell's background jobs ignore."""
-    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, previous)
 
 
 @pytest.mark.usefixtures("interruptible")

@@ -106,6 +106,7 @@ def test_a_model_without_rows_asks_for_a_file(run: Run, tmp_path: Path) -> None:
     assert run(MEASURES).problem == Sentence("handler.calibration")
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_ends_the_process(run: Run, tmp_path: Path) -> None:
     alive = tmp_path / "alive"
     program = f"""
