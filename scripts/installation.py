@@ -25,6 +25,7 @@ VERBS: Mapping[str, str] = {
     "rollout": "rollout",
     "doctor": "doctor",
     "demo": "demo",
+    "demo-models": "make_demo_models",
     "gateway": "grpc_gateway",
     "container": "container",
     "ray": "serve_ray",
@@ -34,7 +35,7 @@ VERBS: Mapping[str, str] = {
 SERVER = "serve"
 
 
-def command(verb: str, *arguments: object) -> str:
+def command_line(verb: str, *arguments: object) -> str:
     """Return how a user writes a command: a verb of `hf-serve`, or a script of the repository."""
     if not IS_REPOSITORY:
         return shlex.join(["hf-serve", verb, *map(str, arguments)])

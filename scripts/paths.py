@@ -9,7 +9,7 @@ from hf_serve.handlers.config.handler_section import HandlerSection
 from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.errors import WrongConfig
 from hf_serve.scripts.default_modes import default_modes
-from hf_serve.scripts.installation import IS_REPOSITORY, ROOT, command
+from hf_serve.scripts.installation import IS_REPOSITORY, ROOT, command_line
 
 ARTIFACTS = ROOT / "artifacts"
 MODEL_CONFIGS = ROOT / "model_configs"
@@ -96,7 +96,7 @@ def require_folder(config_path: Path, key: str, name: str | None) -> None:
         key,
         f"is {name}, and {kind} (searched {' and '.join(map(str, searched))})",
         "correct the path, which is relative to the YAML or to the working folder, and check it"
-        f" with `{command('download', config_path)}`",
+        f" with `{command_line('download', config_path)}`",
     )
 
 

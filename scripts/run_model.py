@@ -25,7 +25,7 @@ from hf_serve.handlers.errors import KitError
 from hf_serve.hosts.command_line import plain_errors
 from hf_serve.scripts import create_archive, download_models, serve
 from hf_serve.scripts.hub.client import Hub
-from hf_serve.scripts.installation import command
+from hf_serve.scripts.installation import command_line
 from hf_serve.scripts.paths import model_name
 from hf_serve.scripts.serving.ports import HOST, require_free
 
@@ -100,7 +100,7 @@ def main(
         workdir=folder / SERVER,
     )
     _show(names, folder, port)
-    console.print(f"\n{command('stop', '--workdir', folder / SERVER)} stops it.", markup=False)
+    console.print(f"\n{command_line('stop', '--workdir', folder / SERVER)} stops it.", markup=False)
 
 
 def write_yaml(found: ModelCheck, folder: Path) -> Path:

@@ -14,7 +14,7 @@ from rich.console import Console
 from hf_serve.hosts.command_line import plain_errors
 from hf_serve.scripts.archives.model_store import list_archives
 from hf_serve.scripts.command_line import PublicKey, split_names
-from hf_serve.scripts.installation import command
+from hf_serve.scripts.installation import command_line
 from hf_serve.scripts.paths import BUILD, CONFIG, MODEL_STORE
 from hf_serve.scripts.serving.background import OneUrl, start_one_url
 from hf_serve.scripts.serving.fork_server.start import is_on as is_fork_server_on
@@ -187,7 +187,7 @@ def logs(
 def _leave_if_running(workdir: Path) -> None:
     server = Server.of(workdir)
     if server and server.is_alive():
-        console.print(f"TorchServe is running already; `{command('stop')}` ends it.")
+        console.print(f"TorchServe is running already; `{command_line('stop')}` ends it.")
         status(workdir)
     elif server:
         _stop_one_url(workdir)

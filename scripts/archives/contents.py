@@ -27,7 +27,7 @@ from hf_serve.scripts.hub.checkpoint_files import (
     adapter_files,
     checkpoint_files,
 )
-from hf_serve.scripts.installation import ROOT, command
+from hf_serve.scripts.installation import ROOT, command_line
 from hf_serve.scripts.paths import (
     BUILD,
     MODELS,
@@ -215,8 +215,8 @@ def _no_checkpoint(config_path: Path, folder: Path) -> WrongCheckpoint:
     return WrongCheckpoint(
         str(folder),
         "there is no checkpoint in this folder",
-        f"download the model with `{command('download', config_path)}`, or train "
-        "the demo models with `python scripts/make_demo_models.py`",
+        f"download the model with `{command_line('download', config_path)}`, or train "
+        f"the demo models with `{command_line('demo-models')}`",
     )
 
 

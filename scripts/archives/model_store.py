@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml
 
 from hf_serve.handlers.errors import KitError, summarize
-from hf_serve.scripts.installation import command
+from hf_serve.scripts.installation import command_line
 
 MANIFEST = Path("MAR-INF") / "MANIFEST.json"
 SUFFIXES = (".mar", ".tar.gz")
@@ -27,7 +27,7 @@ class ArchiveNotFound(KitError):
     def __init__(self, store: Path, missing: list[str]) -> None:
         self.store, self.missing = store, missing
         problem = f"has no archive of {', '.join(missing)}" if missing else "has no archives"
-        super().__init__(f"{store} {problem}; pack them with `{command('pack')}`.")
+        super().__init__(f"{store} {problem}; pack them with `{command_line('pack')}`.")
 
 
 def why_unreadable(path: Path) -> str | None:

@@ -11,7 +11,7 @@ from hf_serve.handlers.errors import KitError
 from hf_serve.hosts.archives import MANIFEST, SUFFIXES, open_archive
 from hf_serve.scripts.archives.contents import require_checkpoint
 from hf_serve.scripts.hub.client import Hub
-from hf_serve.scripts.installation import command
+from hf_serve.scripts.installation import command_line
 from hf_serve.scripts.paths import assistant_of, calibration_file, checkpoint_of, model_name
 
 YAMLS = (".yaml", ".yml")
@@ -58,7 +58,7 @@ def read_source(model: str, mode: str | None) -> ModelSource:
     if not path.exists():
         raise NotMeasurable(
             f"There is no {model}; name a folder of a checkpoint, a YAML file or an archive."
-            f" `{command('download', 'YAML')}` downloads a model of the hub."
+            f" `{command_line('download', 'YAML')}` downloads a model of the hub."
         )
     if path.name.endswith(SUFFIXES) or (path / MANIFEST).is_file():
         return _from_archive(path)

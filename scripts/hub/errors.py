@@ -28,8 +28,9 @@ from huggingface_hub.errors import (
 )
 
 from hf_serve.handlers.errors import KitError, WrongConfig, summarize
+from hf_serve.scripts.installation import command_line
 
-ALTERNATIVE = "`python scripts/make_demo_models.py` makes small models without a hub"
+ALTERNATIVE = f"`{command_line('demo-models')}` makes small models without a hub"
 
 
 class HubError(KitError):

@@ -21,6 +21,7 @@ from hf_serve.handlers.errors import KitError
 from hf_serve.handlers.http.limits import BodyLimits
 from hf_serve.hosts.ray_serve.local import LocalSettings
 from hf_serve.hosts.tracebacks import last_error
+from hf_serve.scripts.installation import command_line
 from hf_serve.scripts.serving.ports import HOST, require_free
 from hf_serve.scripts.serving.processes import (
     DamagedState,
@@ -48,6 +49,7 @@ class BackgroundServer(ABC):
 
     Attributes:
         title: what messages call it.
+        verbs: the verbs of `hf-serve` before `start` and `stop`.
         state_file: the file in the work folder that names the process.
         pid: the process, the leader of the process group.
         started: its start time, which distinguishes it from a later one with this id.
@@ -56,7 +58,7 @@ class BackgroundServer(ABC):
     """
 
     title: ClassVar[str]
-    script: ClassVar[str]
+    verbs: ClassVar[tuple[str, ...]]
     state_file: ClassVar[str]
 
     pid: int
@@ -127,7 +129,8 @@ class BackgroundServer(ABC):
         """
         server = cls.of(workdir)
         if server is None or not server.is_alive():
-            raise KitError(f"{cls.title} is not running; `python {cls.script} start` starts it.")
+            start = command_line(*cls.verbs, "start")
+            raise KitError(f"{cls.title} is not running; `{start}` starts it.")
         return server
 
     @classmethod
@@ -198,7 +201,7 @@ class KServeServer(BackgroundServer):
     """A running `python -m hf_serve.hosts.kserve`."""
 
     title: ClassVar[str] = "KServe's server"
-    script: ClassVar[str] = "scripts/serve_kserve.py"
+    verbs: ClassVar[tuple[str, ...]] = ("kserve",)
     state_file: ClassVar[str] = "kserve_server.json"
 
     def is_ready(self) -> bool:
@@ -235,7 +238,7 @@ class OneUrl(BackgroundServer):
     """A running `python -m hf_serve.hosts.asgi` in front of TorchServe: all models at one URL."""
 
     title: ClassVar[str] = "The server at one URL"
-    script: ClassVar[str] = "scripts/serve.py"
+    verbs: ClassVar[tuple[str, ...]] = ()
     state_file: ClassVar[str] = "one_url.json"
 
     def is_ready(self) -> bool:
@@ -296,7 +299,7 @@ class RayServer(BackgroundServer):
     """A running Ray Serve, whose processes end with the one that started it."""
 
     title: ClassVar[str] = "Ray Serve"
-    script: ClassVar[str] = "scripts/serve_ray.py"
+    verbs: ClassVar[tuple[str, ...]] = ("ray",)
     state_file: ClassVar[str] = "ray_server.json"
 
     @property

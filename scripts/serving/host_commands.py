@@ -19,6 +19,7 @@ from hf_serve.hosts.command_line import plain_errors
 from hf_serve.scripts.archives.model_store import list_archives
 from hf_serve.scripts.archives.verification import unpack_signed
 from hf_serve.scripts.command_line import split_names
+from hf_serve.scripts.installation import command_line
 from hf_serve.scripts.paths import CONFIG
 from hf_serve.scripts.serving.background import BackgroundServer
 from hf_serve.scripts.serving.properties import default_ports
@@ -131,7 +132,8 @@ def leave_if_running(kind: type[BackgroundServer], workdir: Path) -> None:
     """Say which models of a server answer that runs already, and exit."""
     server = kind.of(workdir)
     if server and server.is_alive():
-        console.print(f"{kind.title} is running; `python {kind.script} stop` ends it.")
+        stop = command_line(*kind.verbs, "stop")
+        console.print(f"{kind.title} is running; `{stop}` ends it.")
         show_status(kind, workdir)
 
 

@@ -14,7 +14,7 @@ import httpx
 from hf_serve.handlers.errors import KitError
 from hf_serve.scripts.archives.model_store import versioned, write_default
 from hf_serve.scripts.archives.verification import SignedStore
-from hf_serve.scripts.installation import command
+from hf_serve.scripts.installation import command_line
 from hf_serve.scripts.serving.tokens import Tokens
 
 SUFFIXES = (".mar", ".tar.gz", "")
@@ -193,7 +193,7 @@ class Rollout:
                 return f"{stem}{suffix}"
         raise RolloutFailed(
             f"{self.store} has no {stem}.mar; pack it with"
-            f" `{command('pack')} … --version {version} --versioned`."
+            f" `{command_line('pack')} … --version {version} --versioned`."
         )
 
     def _register(self, file: str, version: str, workers: int) -> None:
