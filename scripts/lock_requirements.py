@@ -37,8 +37,6 @@ ENVIRONMENTS = {
 }
 # Environments that have the versions of another one, wherever both have a package.
 CONSTRAINED = {"server": "dev", "ray": "dev", "bench": "dev", "gateway": "clients"}
-# Packages of which an environment needs another version than that one.
-EXCEPT = {"kserve": ("psutil", "protobuf", "python-dateutil")}
 OPTIONS = (
     *("--quiet", "--no-config", "--strip-extras", "--allow-unsafe", "--annotation-style=line"),
     # No address of an index and no path of this machine.
@@ -81,11 +79,7 @@ def lock(environment: str, options: list[str]) -> None:
 
 def shared_versions(environment: str) -> str:
     """Return the versions that an environment shares with another one."""
-    other = (ROOT / "requirements" / f"{CONSTRAINED[environment]}.txt").read_text(encoding="utf-8")
-    own = EXCEPT.get(environment, ())
-    return "".join(
-        line for line in other.splitlines(keepends=True) if line.partition("==")[0] not in own
-    )
+    return (ROOT / "requirements" / f"{CONSTRAINED[environment]}.txt").read_text(encoding="utf-8")
 
 
 def requirements(environment: str) -> list[str]:
