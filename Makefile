@@ -50,8 +50,9 @@ unexport PYTHONDONTWRITEBYTECODE
 environment = $(UV) venv --quiet --seed --clear --python $(PYTHON) $(1)
 install = $(UV) pip install $(if $(TORCH_BACKEND),--torch-backend $(TORCH_BACKEND)) --python $(1)/bin/python $(2)
 # Three processes on two cores, as servers mostly wait. tests/conftest.py keeps what needs the same server in one
-# of them, and orders the files.
-PARALLEL := --numprocesses 3 --dist loadgroup --no-loadscope-reorder
+# of them, and orders the files. Where one of them ends, the run fails: with another in its place, pytest-xdist
+# waits forever for the tests that the first one had.
+PARALLEL := --numprocesses 3 --dist loadgroup --no-loadscope-reorder --max-worker-restart 0
 TESTED := $(TEST_READY) models browser wrk $(CLIENTS)/.ready $(OLDER_CLIENTS)/.ready $(DOCS)/.ready
 # Tests that need no environment or quiet machine of their own.
 HERE := not vllm and not ray and not soak
