@@ -49,7 +49,7 @@ except ImportError:  # version 0.2.0
     from hf_serve.handlers.schemas.request import Request
 
 try:
-    from hf_serve.handlers.telemetry.histograms import BUCKETS
+    from hf_serve.handlers.telemetry.metrics import BUCKETS
 except ImportError:  # version 0.2.0
     BUCKETS = (0.001, 0.01, 0.1, 1.0, 10.0)  # type: ignore[assignment]
 

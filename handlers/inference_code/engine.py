@@ -1,12 +1,15 @@
-"""The engine of a model with its own inference code."""
+"""The engine of a model with its own inference code, whose calls have a time limit each."""
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import Any
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
 import torch
 
@@ -16,6 +19,7 @@ from ..config.handler_section import CUSTOM_MODE
 from ..config.model_config import ModelConfig
 from ..engine import BaseEngine, Engine, Outcome
 from ..errors import (
+    DeadlineExceeded,
     DeviceFailed,
     EngineFailed,
     RequestError,
@@ -24,6 +28,7 @@ from ..errors import (
     attempt,
 )
 from ..process.deadline import NO_DEADLINE, Deadline, TimeLimits
+from ..process.threads import start_thread
 from ..protocols import hugging_face
 from ..tasks.custom_code import run
 from ..telemetry.metrics import Meter
@@ -38,15 +43,58 @@ from ..types.model_info import (
     Wire,
 )
 from ..types.request import Request
-from .base import InferenceCode
-from .call_thread import CallThread, CallTimedOut
-from .endpoint_handler import EndpointHandler
-from .inference_script import CodeContext, InferenceScript
+from .code import CodeContext, EndpointHandler, InferenceCode, InferenceScript
+
+Result = TypeVar("Result")
 
 DESCRIPTION = TaskDescription(
     Wire(inputs=Any, results=Any, example={}, input_columns=(TEXT_COLUMN, IMAGE_COLUMN)),
     ModelOutputs(()),
 )
+
+
+class CallTimedOut(DeadlineExceeded):
+    """A call did not end in time. It goes on, so the thread takes no others."""
+
+    def __init__(self, file: str, seconds: float) -> None:
+        super().__init__(
+            f"{file}, the model's own code, did not answer within {seconds:.3g} s"
+            " (predict_timeout), and its worker starts again; send less, or raise the limit."
+        )
+
+
+class CallThread:
+    """A thread that calls functions one after the other, with as many threads of torch."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._calls = SimpleQueue[tuple[Callable[[], object], Future[object]]]()
+        start_thread("inference code", self._run, torch.get_num_threads())
+
+    def call(self, function: Callable[[], Result], deadline: Deadline) -> Result:
+        """Return what a function returns.
+
+        Raises:
+            CallTimedOut: it does not return before the deadline.
+        """
+        future = Future[Result]()
+        self._calls.put((function, future))  # type: ignore[arg-type]
+        remaining = -deadline.overrun
+        try:
+            return future.result(None if math.isinf(remaining) else max(0.0, remaining))
+        except TimeoutError:
+            if future.done():  # The function itself has raised it.
+                raise
+            raise CallTimedOut(self._file, deadline.seconds) from None
+
+    def _run(self, threads: int) -> None:
+        torch.set_num_threads(threads)
+        while True:
+            function, future = self._calls.get()
+            try:
+                future.set_result(function())
+            except BaseException as error:  # noqa: BLE001 - the caller raises it
+                future.set_exception(error)
 
 
 class InferenceCodeEngine(BaseEngine):

@@ -24,8 +24,7 @@ from ..errors import BadRequest, NotFound, RequestError, Unprocessable
 from ..http.request import HttpRequest
 from ..http.response import JSON, HttpResponse
 from ..media.images import read_image
-from ..types.body import RequestBody
-from ..types.request import Request
+from ..types.request import Request, RequestBody
 from .base import BaseProtocol, ParsedRequest
 from .result_formats import CSV
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hf_serve.handlers.telemetry.histograms import BUCKETS
 from hf_serve.handlers.telemetry.metrics import (
+    BUCKETS,
     COUNTERS,
     Meter,
     MetricsReporter,

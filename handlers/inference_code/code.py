@@ -1,28 +1,110 @@
-"""SageMaker's `inference.py`: functions that load a model, and read, predict and write.
+"""The two kinds of inference code, and the bodies of their results.
 
-https://sagemaker.readthedocs.io/en/stable/frameworks/huggingface/sagemaker.huggingface.html
+Hugging Face's `handler.py`: https://huggingface.co/docs/inference-endpoints/guides/custom_handler
+SageMaker's `inference.py`: https://sagemaker.readthedocs.io/en/stable/frameworks/huggingface/sagemaker.huggingface.html
 """
 
 from __future__ import annotations
 
 import inspect
+import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..config.custom_file import FUNCTIONS, KEY
-from ..errors import WrongConfig
-from ..http.response import JSON
-from ..tasks.custom_code import call, load_error
-from ..types.body import RequestBody, ResponseBody
-from .base import CONTENT_TYPE, InferenceCode, concrete_type
+import numpy as np
+import torch
+from PIL import Image
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 
+from ..config.custom_file import ENDPOINT_HANDLER, FUNCTIONS, KEY
+from ..errors import WrongConfig
+from ..http.request import preferred
+from ..http.response import JSON, encode_json
+from ..media.images import IMAGE_TYPES
+from ..tasks.custom_code import CustomCodeFailed, call, load_error
+from ..types.request import RequestBody, ResponseBody
+
+BYTES = "application/octet-stream"
+CONTENT_TYPE = re.compile(r"[\w.+-]{1,60}/[\w.+-]{1,60}(; ?charset=[\w-]{1,20})?", re.ASCII)
+CALL = f"{ENDPOINT_HANDLER}.__call__"
 # `transform_fn` takes their place.
 STEPS = ("input_fn", "predict_fn", "output_fn")
 LoadModel = Callable[[], Callable[..., Any]]
+
+
+class InferenceCode(ABC):
+    """The code of a model, loaded.
+
+    Attributes:
+        kind: what its file defines, as `describe` names it.
+        file: the name of its file.
+    """
+
+    kind: str
+    file: str
+
+    @abstractmethod
+    def respond(self, body: RequestBody) -> ResponseBody:
+        """Answer one request.
+
+        Raises:
+            RequestError: the code refuses it, or fails.
+        """
+
+    def encoded(self, result: Any, accept: str, name: str) -> ResponseBody:
+        """Return the body of a result: JSON, or the file of an image or of bytes.
+
+        Args:
+            name: the function that has returned it.
+
+        Raises:
+            CustomCodeFailed: it is neither of them.
+        """
+        if isinstance(result, Image.Image):
+            return _image(result, preferred(accept, IMAGE_TYPES) or next(iter(IMAGE_TYPES)))
+        if isinstance(result, (bytes, bytearray)):
+            return ResponseBody(bytes(result), concrete_type(accept) or BYTES)
+        try:
+            return ResponseBody(encode_json(to_jsonable_python(result, fallback=_plain)), JSON)
+        except (PydanticSerializationError, ValueError, TypeError, RecursionError) as error:
+            raise self.failed(name, f"{type(error).__name__}: no JSON") from None
+
+    def failed(self, name: str, cause: str) -> CustomCodeFailed:
+        """Return the error of a function that has failed."""
+        return CustomCodeFailed(name, self.file, cause)
+
+
+def concrete_type(accept: str) -> str:
+    """Return the first content type of an Accept header; empty where it leaves the type open."""
+    kind = accept.partition(",")[0].partition(";")[0].strip()
+    return kind if CONTENT_TYPE.fullmatch(kind) else ""
+
+
+class EndpointHandler(InferenceCode):
+    """Hugging Face's class, an instance of which is called with each body.
+
+    Raises:
+        WrongConfig: its constructor fails.
+    """
+
+    kind = ENDPOINT_HANDLER
+
+    def __init__(self, module: ModuleType, path: Path, directory: Path) -> None:
+        self.file = path.name
+        try:
+            self._handler = module.EndpointHandler(str(directory))
+        except Exception as error:
+            raise load_error(error, path, f"whose {ENDPOINT_HANDLER} fails") from error
+
+    def respond(self, body: RequestBody) -> ResponseBody:
+        result = call(self._handler, CALL, self.file, body.decode())
+        return self.encoded(result, body.accept, CALL)
 
 
 @dataclass(frozen=True)
@@ -37,7 +119,7 @@ class CodeContext:
 
 
 class InferenceScript(InferenceCode):
-    """The functions of a file.
+    """SageMaker's functions, which load a model, and read, predict and write.
 
     Args:
         load_model: returns the model of `mode`, for a file without `model_fn`.
@@ -147,3 +229,16 @@ def _takes(function: Callable[..., Any], count: int) -> bool:
     except TypeError:
         return False
     return True
+
+
+def _image(image: Image.Image, content_type: str) -> ResponseBody:
+    stream = BytesIO()
+    image.convert("RGB").save(stream, IMAGE_TYPES[content_type])
+    return ResponseBody(stream.getvalue(), content_type)
+
+
+def _plain(value: Any) -> Any:
+    """Return an array, a tensor or a number of NumPy as Python's own types."""
+    if isinstance(value, (np.ndarray, np.generic, torch.Tensor)):
+        return value.tolist()
+    raise TypeError(type(value).__name__)
