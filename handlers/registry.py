@@ -29,12 +29,17 @@ class Registry:
         family: the name of the family, which ends the name of the group of its entry points.
         package: the subpackage with a module for each name.
         attribute: the name of the member in its module.
-        names: the names of the modules.
+        names: the names of the modules; `name = module:attribute` where a module has
+            members of several names.
     """
 
     def __init__(self, family: str, package: str, attribute: str, names: Iterable[str]) -> None:
         self.group = f"{DISTRIBUTION}.{family}"
-        self.table = {name: f"{__package__}.{package}.{name}:{attribute}" for name in names}
+        places = (each.partition(" = ") for each in names)
+        self.table = {
+            name: f"{__package__}.{package}.{place or f'{name}:{attribute}'}"
+            for name, _, place in places
+        }
 
     def __contains__(self, name: object) -> bool:
         return name in self.table or name in self.added
@@ -163,7 +168,7 @@ EXPLANATION_TARGETS = Registry(
     (
         "feature_extraction",
         "fill_mask",
-        "image_classification",
+        "image_classification = image_labels:ClassTarget",
         "image_feature_extraction",
         "image_segmentation",
         "object_detection",
@@ -173,15 +178,15 @@ EXPLANATION_TARGETS = Registry(
         "sentence_similarity",
         "sequence_classification",
         "sparse_embedding",
-        "summarization",
+        "summarization = generated_text:SummaryTarget",
         "table_question_answering",
-        "text2text_generation",
-        "text_generation",
+        "text2text_generation = generated_text:AnswerTarget",
+        "text_generation = generated_text:ContinuationTarget",
         "token_classification",
-        "translation",
-        "visual_question_answering",
+        "translation = generated_text:TranslationTarget",
+        "visual_question_answering = image_labels:AnswerTarget",
         "zero_shot_classification",
-        "zero_shot_image_classification",
+        "zero_shot_image_classification = image_labels:CandidateTarget",
     ),
 )
 # The first protocol that recognises a request parses it. Those that decide by a path or a content

@@ -86,19 +86,24 @@ def _forget() -> None:
 def test_a_table_names_each_file_of_its_folder_once(folder: str) -> None:
     registry, attribute = FAMILIES[folder]
     root = HANDLERS / folder
-    found = {}
+    found = set()
     for path in root.rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         if any(isinstance(node, ast.ClassDef) and node.name == attribute for node in tree.body):
             name = ".".join(path.relative_to(root).with_suffix("").parts)
-            found[name.removesuffix(".__init__")] = path
-    assert sorted(registry.table) == sorted(found)
+            found.add(name.removesuffix(".__init__"))
+    places = {name: place.partition(":") for name, place in registry.table.items()}
+    assert found == {name for name, (_, _, member) in places.items() if member == attribute}
+    assert all(place[0].endswith(f".{name}") for name, place in places.items() if name in found)
 
 
 @pytest.mark.parametrize("folder", FAMILIES)
 def test_each_name_of_a_table_is_importable(folder: str) -> None:
-    registry, attribute = FAMILIES[folder]
-    assert {registry.load(name).__name__ for name in registry.table} == {attribute}
+    registry, _ = FAMILIES[folder]
+    members = [registry.load(name) for name in registry.table]
+    names = [place.partition(":")[2] for place in registry.table.values()]
+    assert [member.__name__ for member in members] == names
+    assert len(set(members)) == len(members)
 
 
 def test_no_entry_point_is_read_for_a_name_of_the_table() -> None:

@@ -327,6 +327,12 @@ class Attributions(TypedDict):
     convergence_delta: float
 
 
+class Sums(Attributions):
+    """Attributions, and whether their sum is right within 5%."""
+
+    converged: bool
+
+
 class Explanation(Segments, Attributions):
     """An explanation of one number; `importances` are the normalised attributions."""
 
@@ -364,6 +370,10 @@ class TextExplanationTarget(BaseExplanationTarget[TaskT]):
         """Return the tokens or words of a row."""
         texts = self.texts(state, number)
         return segment_tokens(state.rows[number], texts, state.settings.granularity)
+
+    def named(self, number: int, scores: Any) -> dict[str, Any]:
+        """Return the label of a class, and its score."""
+        return {"label": self.task.checkpoint.labels[number], "score": float(scores[number])}
 
     def describe(self, state: RequestState, selected: AttributionTarget) -> dict[str, Any]:
         """Return the `prediction` and the `target` of an explanation, and keys of the mode."""

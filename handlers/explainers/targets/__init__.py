@@ -1,4 +1,4 @@
-"""What an explanation explains: one file for each `mode`, with one class `ExplanationTarget`."""
+"""What an explanation explains: the `ExplanationTarget` of each `mode`, or of modes of one kind."""
 
 from __future__ import annotations
 

@@ -17,9 +17,9 @@ from ...tasks.question_answering import AnswerSpan, Task
 from ...types.request import RequestState
 from ..base import Attribution, AttributionTarget
 from ..bases.text import (
-    Attributions,
     Place,
     Segments,
+    Sums,
     TextExplanationTarget,
     attribution_sums,
     normalized,
@@ -30,12 +30,6 @@ from ..page import View, text_view
 from .base import as_integer, require_keys
 
 SIDES = ("start", "end")
-
-
-class Sums(Attributions):
-    """Attributions, and whether their sum is right within 5%."""
-
-    converged: bool
 
 
 class SpanTarget(Place):

@@ -18,20 +18,14 @@ from ...tasks.sentence_similarity import Task
 from ...types.request import RequestState
 from ..base import Attribution, AttributionTarget, Comparison
 from ..bases.text import (
-    Attributions,
     Segments,
+    Sums,
     TextExplanationTarget,
     attribution_sums,
     normalized,
     segment_texts,
 )
 from .base import as_integer
-
-
-class Side(Attributions):
-    """The attributions of one sentence, and whether their sum is right within 5%."""
-
-    converged: bool
 
 
 class SentenceTarget(Label):
@@ -49,8 +43,8 @@ class SimilarityExplanation(Segments):
     texts: list[str]
     importances: list[float]
     delta: float
-    source: Side
-    sentence: Side
+    source: Sums
+    sentence: Sums
     prediction: SentenceTarget
     target: SentenceTarget
 

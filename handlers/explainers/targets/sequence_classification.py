@@ -45,14 +45,11 @@ class ExplanationTarget(TextExplanationTarget[Task]):
         scores = self.task.scores(state.input, state.outputs[0])
         target = selected.index[0]
         return {
-            "prediction": self._named(int(scores.argmax()), scores),
-            "target": {**self._named(target, scores), "index": target},
+            "prediction": self.named(int(scores.argmax()), scores),
+            "target": {**self.named(target, scores), "index": target},
         }
 
     def _target(self, state: RequestState) -> int:
         if state.settings.target is not None:
             return self.label_number(state.settings.target)
         return int(np.argmax(state.outputs[0]["logits"]))
-
-    def _named(self, number: int, scores: Any) -> dict[str, Any]:
-        return {"label": self.task.checkpoint.labels[number], "score": float(scores[number])}

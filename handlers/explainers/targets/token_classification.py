@@ -57,8 +57,8 @@ class ExplanationTarget(TextExplanationTarget[Task]):
         offsets = state.rows[0].encoding.offsets
         place = {"start": offsets[tokens[0]][0], "end": offsets[tokens[-1]][1]}
         return {
-            "prediction": {**self._named(int(scores.argmax()), scores), **place},
-            "target": {**self._named(label, scores), "index": label, "tokens": tokens, **place},
+            "prediction": {**self.named(int(scores.argmax()), scores), **place},
+            "target": {**self.named(label, scores), "index": label, "tokens": tokens, **place},
         }
 
     def _target(self, state: RequestState) -> tuple[list[int], int]:
@@ -87,6 +87,3 @@ class ExplanationTarget(TextExplanationTarget[Task]):
         best = np.where(outside[scores.argmax(axis=-1)], 0.0, scores.max(axis=-1))
         best = np.where(special, -1.0, best)
         return int(best.argmax())
-
-    def _named(self, number: int, scores: Any) -> dict[str, Any]:
-        return {"label": self.task.checkpoint.labels[number], "score": float(scores[number])}
