@@ -21,13 +21,7 @@ from hf_serve.handlers.formats import check_config, choose
 from hf_serve.hosts.command_line import plain_errors
 from hf_serve.scripts.hub.client import Hub
 from hf_serve.scripts.hub.download import bring_adapters, check_folder, download, find_downloaded
-from hf_serve.scripts.paths import (
-    WORKSPACE,
-    assistant_of,
-    checkpoint_of,
-    config_paths,
-    model_name,
-)
+from hf_serve.scripts.paths import WORKSPACE, assistant_of, checkpoint_of, config_paths, model_name
 
 INTERRUPTED = 130
 out, err = Console(highlight=False), Console(stderr=True, highlight=False, soft_wrap=True)

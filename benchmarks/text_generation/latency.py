@@ -20,11 +20,7 @@ from benchmarks.contenders.base import TIMEOUT
 from benchmarks.startup import python_bytes
 from benchmarks.text_generation.contender import HangUps, Job, Latency
 from benchmarks.text_generation.streams import TextClient
-from benchmarks.text_generation.workloads import (
-    GenerationRequest,
-    long_requests,
-    short_requests,
-)
+from benchmarks.text_generation.workloads import GenerationRequest, long_requests, short_requests
 from hf_serve.scripts.serving.processes import group_members
 
 # Requests for each long stream; after them the client begins again with the first.

@@ -13,12 +13,7 @@ import torch
 
 from .. import tasks
 from ..batching.padding import Batch
-from ..checkpoints.dtypes import (
-    check_not_quantized,
-    name_of,
-    pick_dtype,
-    quantization_method,
-)
+from ..checkpoints.dtypes import check_not_quantized, name_of, pick_dtype, quantization_method
 from ..checkpoints.graph_inputs import GraphInputs
 from ..checkpoints.model_spec import ModelSpec
 from ..config.handler_section import CHECKPOINT, Pt2
@@ -28,12 +23,7 @@ from ..model import Model
 from ..process.packages import silence_exporters, silence_libraries
 from ..tasks.base import BaseTask
 from ..types.request import Request, place_of
-from .fidelity import (
-    PlacedRow,
-    chunks,
-    compare_texts,
-    compare_with_float32,
-)
+from .fidelity import PlacedRow, chunks, compare_texts, compare_with_float32
 from .fidelity_report import FidelityReport
 from .manifest import ExportManifest
 

@@ -16,11 +16,7 @@ from transformers import PreTrainedModel
 
 from ..batching.padding import Batch
 from ..batching.rows import BaseRow, Outputs, require_outputs
-from ..errors import (
-    ConfigError,
-    WrongCheckpoint,
-    summarize,
-)
+from ..errors import ConfigError, WrongCheckpoint, summarize
 from ..generation.generator import Prompt
 from ..generation.parameters import GenerationParameters
 from ..model import Model

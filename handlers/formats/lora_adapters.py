@@ -13,11 +13,7 @@ from transformers import PreTrainedModel
 
 from ..checkpoints.lora import LoraFiles, adapter_folder
 from ..compat.imports import without_bitsandbytes
-from ..compat.peft import (
-    activate_adapters,
-    choose_adapters_of_rows,
-    lora_layers,
-)
+from ..compat.peft import activate_adapters, choose_adapters_of_rows, lora_layers
 from ..errors import WrongCheckpoint, WrongConfig, summarize
 
 
@@ -110,11 +106,7 @@ def load_adapters(
 
 
 def _add(module: PreTrainedModel, files: LoraFiles, name: str) -> None:
-    from peft import (  # noqa: PLC0415 - see load_adapters
-        LoraConfig,
-        inject_adapter_in_model,
-        set_peft_model_state_dict,
-    )
+    from peft import LoraConfig, inject_adapter_in_model, set_peft_model_state_dict  # noqa: PLC0415 - see load_adapters
 
     unknown = next((each for each in sorted(files.modules) if not _has_module(module, each)), None)
     if unknown:

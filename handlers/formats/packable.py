@@ -13,15 +13,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from ..batching.packing import (
-    COLUMNS,
-    ROWS,
-    SEGMENTS,
-    WIDTHS,
-    PackedBatch,
-    pack,
-    unpack,
-)
+from ..batching.packing import COLUMNS, ROWS, SEGMENTS, WIDTHS, PackedBatch, pack, unpack
 from ..batching.padding import Padding, pad, to_numpy
 from ..batching.rows import Outputs as RowOutputs
 from ..batching.rows import Row, TrialRows, outputs_agree

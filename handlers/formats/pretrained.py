@@ -21,9 +21,7 @@ from ..batching.padding import Padding
 from ..batching.rows import TrialRows
 from ..checkpoints.architecture import is_encoder
 from ..checkpoints.diffusion import DiffusionCheckpoint
-from ..checkpoints.dtypes import (
-    quantization_method,
-)
+from ..checkpoints.dtypes import quantization_method
 from ..checkpoints.model_spec import ModelSpec, specify_assistant
 from ..checkpoints.placement import log_placement
 from ..checkpoints.pooling import ModelWithPooling

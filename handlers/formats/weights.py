@@ -12,12 +12,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from ..checkpoints.architecture import BASES
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.checkpoint_files import check_weights
-from ..checkpoints.dtypes import (
-    check_dtype,
-    missing_package,
-    pick_dtype,
-    quantization_method,
-)
+from ..checkpoints.dtypes import check_dtype, missing_package, pick_dtype, quantization_method
 from ..checkpoints.model_spec import ModelSpec
 from ..checkpoints.placement import compute_device, placement_arguments
 from ..checkpoints.pooling import ModelWithPooling

@@ -26,14 +26,7 @@ from transformers import PreTrainedTokenizerBase
 from typing_extensions import TypedDict
 
 from ..config.messages import quote
-from ..errors import (
-    BadRequest,
-    RequestError,
-    RequestTooLarge,
-    Unprocessable,
-    attempt,
-    summarize,
-)
+from ..errors import BadRequest, RequestError, RequestTooLarge, Unprocessable, attempt, summarize
 from ..types.parameters import check_setting, check_text, json_type
 from ..types.request import MAX_MESSAGES
 from ..types.structured_output import MAX_TOOLS, Tool

@@ -26,14 +26,7 @@ from ..batching.padding import Batch, Padding, group_by_length, pad, stack
 from ..batching.rows import Row, RowOutcome
 from ..batching.tokenization import Window
 from ..compat.transformers import run_before_other_processors
-from ..errors import (
-    DeadlineExceeded,
-    NotFinite,
-    RequestError,
-    Unprocessable,
-    attempt,
-    attempt_all,
-)
+from ..errors import DeadlineExceeded, NotFinite, RequestError, Unprocessable, attempt, attempt_all
 from ..model import Model
 from ..process.deadline import NO_DEADLINE, Deadline
 from ..process.ranks import seeded

@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import (
-    AliasChoices,
-    BeforeValidator,
-    Field,
-    model_validator,
-)
+from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 
 from ..config.messages import enumerate_names, quote
 from ..errors import BadRequest, RequestTooLarge, TextTooLong, Unprocessable

@@ -14,12 +14,7 @@ from llguidance.gbnf_to_lark import gbnf_to_lark
 from ..errors import BadRequest, Unprocessable, copied, summarize
 from ..types.parameters import check_setting, json_type
 from ..types.structured_output import MAX_SCHEMA_DEPTH, Grammar, is_too_deep
-from .grammar import (
-    MAX_CHARACTERS,
-    CompiledGrammar,
-    GrammarCompiler,
-    check_length,
-)
+from .grammar import MAX_CHARACTERS, CompiledGrammar, GrammarCompiler, check_length
 from .json_schemas import Schema, closed, json_rule, relaxed
 from .structural_tag import Format, compact_json, matching
 from .tool_calls import ToolUse

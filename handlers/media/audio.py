@@ -19,12 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..compat.device_errors import is_out_of_memory
-from ..errors import (
-    BadRequest,
-    RequestError,
-    RequestTooLarge,
-    Unprocessable,
-)
+from ..errors import BadRequest, RequestError, RequestTooLarge, Unprocessable
 from .files import MediaType
 
 Samples = npt.NDArray[np.float32]

@@ -32,21 +32,9 @@ from ..http.response import HttpResponse
 from ..types.model_info import Ability, ModelInfo
 from ..types.parameters import json_type
 from ..types.request import Operation, Request, TokenIds
-from .base import (
-    Examples,
-    KeyTable,
-    ParsedRequest,
-    Route,
-    first_error,
-    texts_or_ids,
-)
+from .base import Examples, KeyTable, ParsedRequest, Route, first_error, texts_or_ids
 from .items import check_keys, read_parameters
-from .text_generation_inference import (
-    InferenceServer,
-    ServedInfo,
-    Write,
-    read_object,
-)
+from .text_generation_inference import InferenceServer, ServedInfo, Write, read_object
 
 # Inputs of examples.
 IDS = [5, 6, 7]

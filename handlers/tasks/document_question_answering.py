@@ -57,12 +57,7 @@ from .bases.image import (
 )
 from .bases.media import FILE_CHARACTERS, MediaInput, MediaReader
 from .bases.text import TextTask
-from .question_answering import (
-    AnswerReader,
-    SpanParameters,
-    context_windows,
-    truncate_question,
-)
+from .question_answering import AnswerReader, SpanParameters, context_windows, truncate_question
 
 FORM = '{"image": …, "question": …, "word_boxes": [["word", [left, top, right, bottom]], …]}'
 WORD_BOXES = '[["word", [left, top, right, bottom]], …]'

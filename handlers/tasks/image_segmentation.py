@@ -31,15 +31,7 @@ from ..media.images import png_in_base64
 from ..types.model_info import ModelOutputs, TaskDescription
 from ..types.parameters import ANY, Parameters, PipelineNames
 from ..types.request import Request
-from .bases.image import (
-    GREY_IMAGE,
-    IMAGE_ROWS,
-    PIXELS,
-    ImageRow,
-    ImageTask,
-    as_batch,
-    image_wire,
-)
+from .bases.image import GREY_IMAGE, IMAGE_ROWS, PIXELS, ImageRow, ImageTask, as_batch, image_wire
 from .bases.labels import sigmoid, softmax
 from .bases.media import MediaInput
 

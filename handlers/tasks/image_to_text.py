@@ -25,11 +25,7 @@ from ..config.model_config import ModelConfig
 from ..errors import RequestError, TextTooLong, WrongCheckpoint
 from ..generation.checkpoint_defaults import with_checked_defaults
 from ..generation.generator import IMAGE_TO_TEXT, Generator, Prompt
-from ..generation.parameters import (
-    NAMES,
-    Positive,
-    SamplingParameters,
-)
+from ..generation.parameters import NAMES, Positive, SamplingParameters
 from ..generation.stopping import GenerationState
 from ..model import Model
 from ..process.deadline import NO_DEADLINE, Deadline

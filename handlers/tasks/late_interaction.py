@@ -33,14 +33,7 @@ from ..types.model_info import TEXT_COLUMN, ModelOutputs, Rows, TaskDescription,
 from ..types.parameters import check_object, check_text, json_type
 from ..types.request import Request
 from .bases.text import TextTask
-from .sentence_ranking import (
-    LISTS,
-    QueryTexts,
-    RankedText,
-    RankingParameters,
-    ranked,
-    read_texts,
-)
+from .sentence_ranking import LISTS, QueryTexts, RankedText, RankingParameters, ranked, read_texts
 
 Kind = Literal["query", "document"]
 FORMS = 'a text, or {"query": …, "texts": […]}'

@@ -28,13 +28,7 @@ from ..batching.rows import Outputs, RowOutcome
 from ..checkpoints.checkpoint import Checkpoint
 from ..config.handler_section import HandlerSection
 from ..config.model_config import ModelConfig
-from ..errors import (
-    DeadlineExceeded,
-    RequestError,
-    RequestTooLarge,
-    WrongCheckpoint,
-    attempt,
-)
+from ..errors import DeadlineExceeded, RequestError, RequestTooLarge, WrongCheckpoint, attempt
 from ..media.images import png_in_base64
 from ..model import Model
 from ..process.deadline import NO_DEADLINE, Deadline, before
@@ -42,14 +36,7 @@ from ..process.ranks import agree
 from ..telemetry.metrics import Meter
 from ..types.model_info import IMAGE_COLUMN, Exports, ModelOutputs, TaskDescription, Wire
 from ..types.parameters import ANY, Parameters, PipelineNames
-from .bases.image import (
-    EXAMPLE,
-    IMAGE_ROWS,
-    PIXELS,
-    ImageRow,
-    ImageTask,
-    require_post_processing,
-)
+from .bases.image import EXAMPLE, IMAGE_ROWS, PIXELS, ImageRow, ImageTask, require_post_processing
 from .bases.media import MediaInput
 
 Array = npt.NDArray[Any]

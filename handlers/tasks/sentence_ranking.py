@@ -29,14 +29,7 @@ from ..config.handler_section import HandlerSection
 from ..config.messages import enumerate_names, quote
 from ..errors import Unprocessable, WrongCheckpoint
 from ..types.model_info import ModelOutputs, TaskDescription, Wire
-from ..types.parameters import (
-    ANY,
-    Parameters,
-    PipelineNames,
-    check_list,
-    check_object,
-    check_text,
-)
+from ..types.parameters import ANY, Parameters, PipelineNames, check_list, check_object, check_text
 from ..types.request import Request
 from .base import BaseTask, Label
 from .bases.labels import sigmoid, softmax

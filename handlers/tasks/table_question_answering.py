@@ -27,14 +27,7 @@ from ..batching.rows import Outputs, Row, RowOutcome
 from ..batching.tokenization import features
 from ..checkpoints.checkpoint import Checkpoint
 from ..config.handler_section import HandlerSection
-from ..errors import (
-    BadRequest,
-    RequestError,
-    RequestTooLarge,
-    WrongCheckpoint,
-    attempt,
-    summarize,
-)
+from ..errors import BadRequest, RequestError, RequestTooLarge, WrongCheckpoint, attempt, summarize
 from ..model import Model
 from ..process.deadline import NO_DEADLINE, Deadline
 from ..process.packages import require_package

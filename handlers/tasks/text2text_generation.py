@@ -21,11 +21,7 @@ from ..config.handler_section import HandlerSection
 from ..config.messages import describe_validation_error
 from ..errors import RequestError, TextTooLong, WrongCheckpoint, attempt
 from ..generation.generator import ENCODER_DECODER, Prompt
-from ..generation.parameters import (
-    NotNegative,
-    Positive,
-    SamplingParameters,
-)
+from ..generation.parameters import NotNegative, Positive, SamplingParameters
 from ..generation.stopping import GenerationState
 from ..types.model_info import Generation, ModelOutputs, Rows, TaskDescription, Wire
 from ..types.parameters import ANY, PipelineNames, check_text

@@ -36,13 +36,7 @@ from ..generation.batch_scheduler import BatchScheduler
 from ..generation.chat import Message, MessageCall, chat_template, check_messages, prompt_of
 from ..generation.checkpoint_defaults import with_checked_defaults
 from ..generation.detokenization import AS_GENERATED
-from ..generation.generator import (
-    DECODER_ONLY,
-    Generator,
-    Prompt,
-    PromptLayout,
-    end_tokens,
-)
+from ..generation.generator import DECODER_ONLY, Generator, Prompt, PromptLayout, end_tokens
 from ..generation.grammar import GrammarCompiler
 from ..generation.parameters import GenerationParameters, SamplingParameters
 from ..generation.stopping import GenerationState

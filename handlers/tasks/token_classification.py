@@ -25,14 +25,7 @@ from ..batching.rows import Outputs
 from ..batching.tokenization import Window, split_windows, tokenize
 from ..errors import RequestError, attempt
 from ..types.model_info import LegacyResponse, ModelOutputs, TaskDescription, Wire
-from ..types.parameters import (
-    ANY,
-    TRUNCATED,
-    Parameters,
-    PipelineNames,
-    check_text,
-    in_lower_case,
-)
+from ..types.parameters import ANY, TRUNCATED, Parameters, PipelineNames, check_text, in_lower_case
 from ..types.request import Request
 from .bases.labels import softmax
 from .bases.text import TextTask

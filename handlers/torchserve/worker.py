@@ -27,12 +27,7 @@ from ..http.request import HttpRequest, is_grpc
 from ..http.response import JSON, HttpResponse, encode_json, has_failed
 from ..process.deadline import Deadline
 from ..process.packages import require_package
-from ..process.ranks import (
-    RequestBroadcast,
-    SharedRequest,
-    has_other_machines,
-    is_rank0,
-)
+from ..process.ranks import RequestBroadcast, SharedRequest, has_other_machines, is_rank0
 from ..process.resources import FreedMemory
 from ..process.threads import ThreadShare
 from ..process.watchdog import Watchdog, end_worker

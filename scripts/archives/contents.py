@@ -22,11 +22,7 @@ from hf_serve.handlers.formats import CHOICE_FILE, Choice, check_config
 from hf_serve.handlers.formats import get as get_format
 from hf_serve.scripts.archives.manifest import HANDLER_FILE, MANIFEST_FILE, manifest
 from hf_serve.scripts.archives.serving_defaults import Values, missing_keys, with_keys, with_lines
-from hf_serve.scripts.hub.checkpoint_files import (
-    ROOT_FILES,
-    adapter_files,
-    checkpoint_files,
-)
+from hf_serve.scripts.hub.checkpoint_files import ROOT_FILES, adapter_files, checkpoint_files
 from hf_serve.scripts.installation import ROOT, command_line
 from hf_serve.scripts.paths import (
     BUILD,

@@ -11,10 +11,7 @@ from typing import Any, Literal
 os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"
 
 import openai
-from haystack.components.generators.chat import (
-    OpenAIChatGenerator,
-    OpenAIResponsesChatGenerator,
-)
+from haystack.components.generators.chat import OpenAIChatGenerator, OpenAIResponsesChatGenerator
 from haystack.dataclasses import ChatMessage
 from haystack.tools import create_tool_from_function
 from haystack.utils import Secret

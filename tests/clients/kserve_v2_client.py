@@ -11,13 +11,7 @@ from typing import Any
 import grpc
 import httpx
 import numpy as np
-from kserve import (
-    InferenceGRPCClient,
-    InferenceRESTClient,
-    InferInput,
-    InferRequest,
-    RESTConfig,
-)
+from kserve import InferenceGRPCClient, InferenceRESTClient, InferInput, InferRequest, RESTConfig
 
 KINDS = {"BYTES": np.object_, "INT64": np.int64, "FP32": np.float32}
 

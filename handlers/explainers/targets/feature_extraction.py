@@ -19,17 +19,8 @@ from ...errors import BadRequest
 from ...tasks.base import Label
 from ...tasks.feature_extraction import OUTPUT, Task
 from ...types.request import RequestState
-from ..base import (
-    AttributionTarget,
-    TokensComparison,
-    unit_vector,
-)
-from ..bases.text import (
-    Explanation,
-    Place,
-    TextExplanationTarget,
-    tokens_at,
-)
+from ..base import AttributionTarget, TokensComparison, unit_vector
+from ..bases.text import Explanation, Place, TextExplanationTarget, tokens_at
 from .base import as_integer
 
 KEYS = frozenset({"token", "start", "end", "dimension"})

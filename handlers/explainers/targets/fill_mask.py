@@ -19,10 +19,7 @@ from ...tasks.bases.labels import softmax
 from ...tasks.fill_mask import Task
 from ...types.request import RequestState
 from ..base import AttributionTarget
-from ..bases.text import (
-    Explanation,
-    TextExplanationTarget,
-)
+from ..bases.text import Explanation, TextExplanationTarget
 from .base import as_integer, require_keys
 
 

@@ -16,11 +16,7 @@ import torch
 from ...batching.padding import Batch
 from ...model import Model
 from ...process.deadline import Deadline
-from ...tasks import (
-    image_classification,
-    visual_question_answering,
-    zero_shot_image_classification,
-)
+from ...tasks import image_classification, visual_question_answering, zero_shot_image_classification
 from ...types.request import RequestState
 from ..bases.image import ExplainedImageModel, ImageLabelExplanationTarget, ImageTarget
 from .base import candidate_number

@@ -25,11 +25,7 @@ from ...tasks.bases.labels import softmax
 from ...tasks.image_segmentation import Task
 from ...types.request import RequestState
 from ..base import Forward
-from ..bases.image import (
-    ExplainedImageModel,
-    ImageLabelExplanationTarget,
-    ImageTarget,
-)
+from ..bases.image import ExplainedImageModel, ImageLabelExplanationTarget, ImageTarget
 
 # The share of each pixel in the mean of a class's logits, an input of the explained model.
 WEIGHTS = "pixel_weights"

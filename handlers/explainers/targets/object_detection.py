@@ -13,12 +13,7 @@ from ...config.messages import quote
 from ...errors import BadRequest
 from ...tasks.object_detection import DetectedObject, Detection, Task
 from ...types.request import RequestState
-from ..bases.image import (
-    ImageExplanation,
-    ImageExplanationTarget,
-    ImageTarget,
-    image_view,
-)
+from ..bases.image import ImageExplanation, ImageExplanationTarget, ImageTarget, image_view
 from ..page import View
 from .base import as_integer
 

@@ -20,10 +20,7 @@ from ...tasks.sentence_embedding import EmbeddingInput, Task
 from ...types.parameters import TextExplanationParameters
 from ...types.request import Request, RequestState
 from ..base import AttributionTarget, Comparison, unit_vector
-from ..bases.text import (
-    Explanation,
-    TextExplanationTarget,
-)
+from ..bases.text import Explanation, TextExplanationTarget
 
 Vector = npt.NDArray[np.float32]
 

@@ -14,11 +14,7 @@ from ...tasks.base import Label
 from ...tasks.sentence_ranking import Task
 from ...types.request import RequestState
 from ..base import AttributionTarget
-from ..bases.text import (
-    Explanation,
-    TextExplanationTarget,
-    target_at,
-)
+from ..bases.text import Explanation, TextExplanationTarget, target_at
 from .base import as_integer
 
 

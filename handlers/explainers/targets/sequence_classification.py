@@ -14,11 +14,7 @@ from ...tasks.base import Label
 from ...tasks.sequence_classification import Task
 from ...types.request import RequestState
 from ..base import AttributionTarget
-from ..bases.text import (
-    Explanation,
-    TextExplanationTarget,
-    target_at,
-)
+from ..bases.text import Explanation, TextExplanationTarget, target_at
 from .base import LabelTarget
 
 

@@ -13,11 +13,7 @@ from ...tasks.base import Label
 from ...tasks.sparse_embedding import OUTPUT, Task
 from ...types.request import RequestState
 from ..base import AttributionTarget
-from ..bases.text import (
-    Explanation,
-    TextExplanationTarget,
-    target_at,
-)
+from ..bases.text import Explanation, TextExplanationTarget, target_at
 from .base import as_integer
 
 

@@ -33,18 +33,8 @@ from ...tasks.table_question_answering import (
 )
 from ...types.parameters import Granularity
 from ...types.request import RequestState
-from ..base import (
-    AttributionTarget,
-    Comparison,
-    ExplainedModel,
-    Forward,
-)
-from ..bases.text import (
-    Explanation,
-    Segment,
-    TextExplanationTarget,
-    segment_tokens,
-)
+from ..base import AttributionTarget, Comparison, ExplainedModel, Forward
+from ..bases.text import Explanation, Segment, TextExplanationTarget, segment_tokens
 from .base import as_integer
 
 OUTPUT = "logits"

@@ -16,13 +16,7 @@ from ...tasks.bases.labels import softmax
 from ...tasks.token_classification import Task
 from ...types.request import RequestState
 from ..base import AttributionTarget
-from ..bases.text import (
-    Explanation,
-    Place,
-    TextExplanationTarget,
-    target_at,
-    tokens_at,
-)
+from ..bases.text import Explanation, Place, TextExplanationTarget, target_at, tokens_at
 from .base import as_integer
 
 

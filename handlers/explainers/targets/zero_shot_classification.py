@@ -12,11 +12,7 @@ from ...tasks.base import Label
 from ...tasks.zero_shot_classification import Task
 from ...types.request import RequestState
 from ..base import AttributionTarget
-from ..bases.text import (
-    Explanation,
-    TextExplanationTarget,
-    target_at,
-)
+from ..bases.text import Explanation, TextExplanationTarget, target_at
 from .base import LabelTarget, candidate_number
 
 

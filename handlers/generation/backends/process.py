@@ -50,13 +50,7 @@ from typing import Any, TypeVar
 import torch
 from transformers import GenerationConfig
 
-from ...errors import (
-    EngineFailed,
-    RequestError,
-    Unprocessable,
-    WrongCheckpoint,
-    summarize,
-)
+from ...errors import EngineFailed, RequestError, Unprocessable, WrongCheckpoint, summarize
 from ...model import Model
 from ...process.deadline import NO_DEADLINE, Deadline
 from ...process.threads import LazyLoad, OneThread

@@ -33,12 +33,7 @@ from ..batch_scheduler import BatchScheduler
 from ..checkpoint_defaults import FILE_SETTINGS
 from ..generator import Generator, Prompt, end_tokens
 from ..parameters import GenerationParameters
-from .base import (
-    GenerationBackend,
-    NewTokens,
-    Receive,
-    run_sequences,
-)
+from .base import GenerationBackend, NewTokens, Receive, run_sequences
 from .settings import BLOCK as CACHE_BLOCK
 from .settings import SAMPLING_PARAMETERS, cache_blocks
 

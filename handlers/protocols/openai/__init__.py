@@ -18,14 +18,7 @@ from ...http.request import HttpRequest
 from ...http.response import HttpResponse, encode_json
 from ...http.streams import SERVER_SENT_EVENTS, streaming_started
 from ...types.model_info import ModelInfo
-from ..base import (
-    NO_BODY,
-    BaseProtocol,
-    ParsedRequest,
-    Route,
-    first_error,
-    with_names,
-)
+from ..base import NO_BODY, BaseProtocol, ParsedRequest, Route, first_error, with_names
 from .audio import Speech, Transcriptions, Translations
 from .embeddings import Embeddings
 from .endpoint import Endpoint, model_entries

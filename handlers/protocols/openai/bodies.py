@@ -29,11 +29,7 @@ from typing_extensions import TypedDict
 from ...config.messages import enumerate_names, shorten
 from ...errors import BadRequest, Unprocessable
 from ...generation.parameter_spec import ParameterSpec, specs_of
-from ...generation.parameters import (
-    GenerationParameters,
-    NotNegative,
-    TopTokens,
-)
+from ...generation.parameters import GenerationParameters, NotNegative, TopTokens
 from ...types.request import TokenIds
 from ..base import Key, KeyTable, honoured, ignored, refused
 from .endpoint import Body

@@ -19,15 +19,7 @@ from pydantic import Field, PositiveInt, SkipValidation
 from ...http.request import HttpRequest
 from ...http.response import HttpResponse, encode_json
 from ...types.request import Request, TokenCount
-from ..base import (
-    KeyTable,
-    ParsedRequest,
-    Route,
-    ignored,
-    refused,
-    texts_or_ids,
-    tokens_read,
-)
+from ..base import KeyTable, ParsedRequest, Route, ignored, refused, texts_or_ids, tokens_read
 from .bodies import SCHEDULING
 from .endpoint import Body, Call, Endpoint, adapter_parameters, served_name
 from .types import EmbeddingList, OpenAIError

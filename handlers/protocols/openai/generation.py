@@ -21,20 +21,8 @@ from ...http.response import HttpResponse, encode_json
 from ...http.streams import SERVER_SENT_EVENTS, HttpTextStream, event
 from ...types.request import MAX_MESSAGES, GeneratedToken, Request, TextToken
 from ..base import ParsedRequest, Route, check_count
-from .bodies import (
-    CHAT,
-    COMPLETIONS,
-    ChatBody,
-    CompletionBody,
-    Sampling,
-)
-from .endpoint import (
-    Call,
-    Endpoint,
-    adapter_parameters,
-    fingerprint,
-    served_name,
-)
+from .bodies import CHAT, COMPLETIONS, ChatBody, CompletionBody, Sampling
+from .endpoint import Call, Endpoint, adapter_parameters, fingerprint, served_name
 from .errors import error_body
 from .types import (
     CallOfTool,

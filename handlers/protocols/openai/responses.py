@@ -32,16 +32,7 @@ from ...http.response import HttpResponse, encode_json
 from ...http.streams import SERVER_SENT_EVENTS, HttpTextStream, event
 from ...types.parameters import json_type
 from ...types.request import MAX_MESSAGES, GeneratedToken, Request
-from ..base import (
-    Key,
-    KeyTable,
-    ParsedRequest,
-    Route,
-    check_count,
-    honoured,
-    ignored,
-    refused,
-)
+from ..base import Key, KeyTable, ParsedRequest, Route, check_count, honoured, ignored, refused
 from .bodies import BOOKKEEPING, SCHEDULING, Items, Sampling
 from .endpoint import Body, Call, Endpoint, adapter_parameters, served_name
 from .types import (

@@ -24,13 +24,7 @@ from ...checkpoints.checkpoint import Checkpoint
 from ...checkpoints.graph_inputs import ArrayInputs
 from ...config.handler_section import HandlerSection
 from ...config.model_config import ModelConfig
-from ...errors import (
-    DeadlineExceeded,
-    RequestTooLarge,
-    Unprocessable,
-    WrongCheckpoint,
-    summarize,
-)
+from ...errors import DeadlineExceeded, RequestTooLarge, Unprocessable, WrongCheckpoint, summarize
 from ...generation.checkpoint_defaults import check_beams, with_checked_defaults
 from ...generation.detokenization import AS_GENERATED
 from ...generation.stopping import DeadlineCriterion

@@ -28,13 +28,7 @@ from ...compat.transformers import (
     word_offsets,
 )
 from ...config.messages import quote
-from ...errors import (
-    BadRequest,
-    DeadlineExceeded,
-    TextTooLong,
-    Unprocessable,
-    WrongCheckpoint,
-)
+from ...errors import BadRequest, DeadlineExceeded, TextTooLong, Unprocessable, WrongCheckpoint
 from ...generation.checkpoint_defaults import with_checked_defaults
 from ...generation.stopping import DeadlineCriterion
 from ...model import Model

@@ -26,14 +26,7 @@ from ...checkpoints.checkpoint import Checkpoint, first_position
 from ...checkpoints.graph_inputs import TokenInputs
 from ...config.handler_section import HandlerSection
 from ...config.model_config import ModelConfig
-from ...errors import (
-    BadRequest,
-    RequestError,
-    TextTooLong,
-    Unprocessable,
-    WrongConfig,
-    attempt,
-)
+from ...errors import BadRequest, RequestError, TextTooLong, Unprocessable, WrongConfig, attempt
 from ...generation.chat import TemplateOptions, check_messages, prompt_of
 from ...generation.parameters import MAX_TEMPLATE_ARGUMENTS
 from ...model import Model

@@ -13,14 +13,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from transformers import BatchEncoding
 
-from ...batching.tokenization import (
-    Text,
-    Window,
-    check_length,
-    tokenize,
-    window,
-    without_excess,
-)
+from ...batching.tokenization import Text, Window, check_length, tokenize, window, without_excess
 from ...errors import RequestError, TextTooLong, attempt
 from .text import TextTask
 

@@ -8,12 +8,7 @@ from typing import Any
 
 import pytest
 
-from hf_serve.handlers.telemetry.metrics import (
-    BUCKETS,
-    COUNTERS,
-    Meter,
-    MetricsReporter,
-)
+from hf_serve.handlers.telemetry.metrics import BUCKETS, COUNTERS, Meter, MetricsReporter
 from tests.clock import Clock
 from tests.waiting import wait_for
 

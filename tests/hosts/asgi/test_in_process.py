@@ -21,15 +21,7 @@ from hf_serve.scripts.archives.packing import pack
 from hf_serve.scripts.installation import ROOT
 from hf_serve.scripts.serving.ports import free_ports
 from tests.e2e.asking import CLIENT, Question
-from tests.hosts.models import (
-    MODEL,
-    MODES,
-    QUEUE,
-    SECRET,
-    SLEEPING,
-    WRITER,
-    check_random_requests,
-)
+from tests.hosts.models import MODEL, MODES, QUEUE, SECRET, SLEEPING, WRITER, check_random_requests
 from tests.hosts.models import SECONDS as PAUSE
 from tests.serving import Served
 from tests.waiting import wait_for
