@@ -59,7 +59,10 @@ def test_the_same_seed_gives_the_same_files(tiny: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("mode", "task"),
-    [("sequence_classification", "text-classification"), ("token_classification", "ner")],
+    [
+        ("sequence_classification", "text-classification"),
+        pytest.param("token_classification", "ner", marks=pytest.mark.nightly),
+    ],
 )
 def test_a_classifier_has_its_labels(mode: str, task: Any, tmp_path: Path) -> None:
     score = make(mode, tmp_path / mode, **QUICK)
@@ -95,6 +98,7 @@ def test_a_downloader_may_replace_it(tiny: Path) -> None:
     assert source.is_complete_in(tiny)
 
 
+@pytest.mark.nightly
 def test_an_interrupted_run_keeps_the_previous_checkpoint_and_can_be_repeated(
     tiny: Path, tmp_path: Path
 ) -> None:

@@ -217,6 +217,7 @@ def test_a_malformed_record_is_ignored_with_a_warning(
     assert [each.levelname for each in caplog.records if FILE in each.getMessage()] == ["WARNING"]
 
 
+@pytest.mark.nightly
 def test_a_compiled_model_has_no_record(archive: Archive) -> None:
     archive.write(CONFIG_FILE, f"handler:\n  mode: {MODE}\n  dtype: float32\npt2: eager\n")
 

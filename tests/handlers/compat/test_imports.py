@@ -28,6 +28,7 @@ def test_the_handler_is_imported_without_slow_modules_that_it_does_not_use() -> 
 
 
 @pytest.mark.openvino
+@pytest.mark.nightly
 def test_optimum_loads_where_another_part_of_it_has_found_diffusers() -> None:
     program = """
 import optimum.utils

@@ -26,6 +26,7 @@ def test_an_operation_of_the_tokenizers_is_a_node_of_a_graph() -> None:
     assert node.outputs()[0].get_element_type().get_type_name() == "string"
 
 
+@pytest.mark.nightly
 def test_packages_that_are_imported_send_no_reports_of_their_use() -> None:
     """Each would be sent from a fork of the process."""
     script = (

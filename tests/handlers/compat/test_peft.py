@@ -48,6 +48,7 @@ def test_adapters_that_are_activated_stay_frozen(model: torch.nn.Module) -> None
     assert not any(parameter.requires_grad for parameter in layer.lora_A.parameters())
 
 
+@pytest.mark.nightly
 def test_peft_is_imported_without_bitsandbytes() -> None:
     program = (
         "import sys; from hf_serve.handlers.compat.imports import without_bitsandbytes\n"

@@ -112,8 +112,7 @@ def test_openvino_writes_the_texts_and_times_of_torch(
 
 @pytest.mark.openvino
 @pytest.mark.parametrize(
-    "timestamps",
-    [*(pytest.param(each, marks=pytest.mark.nightly) for each in (None, True)), "word"],
+    "timestamps", [pytest.param(each, marks=pytest.mark.nightly) for each in (None, True, "word")]
 )
 def test_openvino_reads_long_audio_in_chunks(
     whispers: tuple[Served, Served], timestamps: Any

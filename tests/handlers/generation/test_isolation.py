@@ -52,7 +52,13 @@ def call(number: int, stop: str, path: str, body: dict[str, Any]) -> tuple[str, 
 CALLS = [call(number, stop, *shape) for number, stop in enumerate(STOPS) for shape in SHAPES]
 
 
-@pytest.fixture(scope="module", params=[None, END], ids=["no end token", "a frequent end token"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(None, id="no end token", marks=pytest.mark.nightly),
+        pytest.param(END, id="a frequent end token"),
+    ],
+)
 def model(request: Any, tmp_path_factory: Any) -> Served:
     folder: Path = tmp_path_factory.mktemp("gpt2")
     ends = {} if request.param is None else {"eos_token_id": request.param}

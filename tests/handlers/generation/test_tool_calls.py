@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +56,14 @@ def tokenizer(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return tokenizer
 
 
+@cache
+def compiler_of(tokenizer: Any) -> GrammarCompiler:
+    return GrammarCompiler(tokenizer, WIDTH, frozenset([int(tokenizer.eos_token_id)]))
+
+
 def matches(tokenizer: Any, use: ToolUse, text: str, answer: str | None = None) -> bool:
     """Return whether a text is complete by the grammar of its calls."""
-    end = int(tokenizer.eos_token_id)
-    compiler = GrammarCompiler(tokenizer, WIDTH, frozenset([end]))
+    compiler = compiler_of(tokenizer)
     matcher = compiler.compile(use.lark(compiler.literal, answer)).matcher()
     for token in tokenizer(text)["input_ids"]:
         if not matcher.allowed(WIDTH)[token]:

@@ -156,6 +156,7 @@ def output(program: str, limits: str, **variables: str) -> str:
     return subprocess.check_output(command, env=environment | variables, text=True)
 
 
+@pytest.mark.nightly
 def test_new_shapes_do_not_make_a_process_grow() -> None:
     unlimited = megabytes(NEW_SHAPES, "unlimited")
     if unlimited < 40:

@@ -105,7 +105,17 @@ def test_answers_of_ctc_models_are_those_of_the_pipeline(tmp_path: Path, family:
         compare(model, [pipe(each, **theirs) for each in given], given, parameters)
 
 
-@pytest.mark.parametrize("number", range(len(OF_WHISPER)))
+# The others are combinations of what these have.
+QUICK = (0, 4, 7)
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(number, marks=() if number in QUICK else pytest.mark.nightly)
+        for number in range(len(OF_WHISPER))
+    ],
+)
 def test_answers_of_whisper_are_those_of_the_pipeline(
     whisper: tuple[Any, Served], number: int
 ) -> None:
@@ -121,7 +131,8 @@ def test_answers_of_whisper_are_those_of_the_pipeline(
 
 
 @pytest.mark.parametrize(
-    "timestamps", [pytest.param(None, marks=pytest.mark.nightly), True, "word"]
+    "timestamps",
+    [True, *(pytest.param(each, marks=pytest.mark.nightly) for each in (None, "word"))],
 )
 def test_whisper_reads_long_audio_in_chunks(whisper: tuple[Any, Served], timestamps: Any) -> None:
     pipe, model = whisper

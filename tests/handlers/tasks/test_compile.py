@@ -93,6 +93,7 @@ def test_rows_are_packed_for_a_model_that_did_not_compile(
     assert "Compiled models run padded rows" not in caplog.text
 
 
+@pytest.mark.nightly
 def test_explanations_do_not_use_the_compiled_model(checkpoint: Callable[..., Path]) -> None:
     """Explanations use hooks of the layers, which a compiled graph would not call."""
     document = {"handler": {"mode": MODE, "dtype": "float32"}}
