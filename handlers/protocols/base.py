@@ -137,6 +137,8 @@ MISSING: Mapping[Ability, str] = {
     "continues_prompts": "continues no prompts and chats. Send its inputs without this path, or to"
     " generate",
     "generates_images": "makes no images",
+    "scores": "gives pairs of texts no scores",
+    "pools": "makes no vectors of texts or tokens",
 }
 
 

@@ -17,7 +17,7 @@ https://docs.cohere.com/reference/embed and /rerank, https://jina.ai/reranker
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal, NotRequired
@@ -46,10 +46,9 @@ from .base import (
     with_names,
 )
 from .openai.types import InputUsage
+from .truncation import PromptTokens, truncation_parameters
 
 EMBED, RERANK = "embed", "rerank"
-# vLLM's value of `truncate_prompt_tokens` for all tokens that the model takes.
-ALL_TOKENS = -1
 EmbeddingType = Literal["float", "base64", "int8", "uint8", "binary", "ubinary"]
 InputType = Literal["search_query", "search_document", "classification", "clustering"]
 Vector = list[float]
@@ -127,26 +126,15 @@ class RerankBody(Body):
     raw_scores: bool | None = None
     # Extensions of vLLM.
     use_activation: bool | None = None
-    truncate_prompt_tokens: int | None = None
+    truncate_prompt_tokens: PromptTokens | None = None
 
-    def parameters(self, known: Collection[str]) -> dict[str, Any]:
-        """Return the parameters of the ranking task.
-
-        Raises:
-            Unprocessable: the task has none for what the body asks for.
-        """
+    def parameters(self, model: ModelInfo) -> dict[str, Any]:
+        """Return the parameters of the ranking task."""
         names = {"top_n", "return_documents", "raw_scores"}
         given = self.model_dump(include=names, exclude_none=True)
         if self.use_activation is not None:
             given.setdefault("raw_scores", not self.use_activation)
-        if self.truncate_prompt_tokens is not None:
-            if self.truncate_prompt_tokens != ALL_TOKENS or "truncate" not in known:
-                raise Unprocessable(
-                    "truncate_prompt_tokens cannot be done by this server for this model"
-                    f"; send {ALL_TOKENS}, for what the model takes, or leave it out."
-                )
-            given["truncate"] = True
-        return given
+        return {**given, **truncation_parameters(self.truncate_prompt_tokens, model)}
 
 
 class EmbeddingsByType(TypedDict, total=False):
@@ -359,7 +347,7 @@ class Protocol(BaseProtocol):
         # Clients of Jina and vLLM read the documents without asking for them; Cohere's need not.
         defaults = {"return_documents": True} if version == "1" else {}
         request = Request(
-            inputs, {**defaults, **body.parameters(self.model.parameters)}, token_count=TokenCount()
+            inputs, {**defaults, **body.parameters(self.model)}, token_count=TokenCount()
         )
         # Without a version it is infinity's, whose documents are texts.
         write = partial(_ranking, self.model.name, version or "1", nests=bool(version))

@@ -69,9 +69,8 @@ class Task(TextTask[FeatureInput, Window]):
         texts = [(item.text, None) for item in inputs]
         parameters = [item.parameters for item in inputs]
         truncate = [each.truncate for each in parameters]
-        return self.encode_texts(
-            texts, truncate, [each.truncation_direction for each in parameters]
-        )
+        sides = [each.truncation_direction for each in parameters]
+        return self.encode_texts(texts, truncate, sides, [each.max_length for each in parameters])
 
     def result_numbers(self, item: FeatureInput, rows: Sequence[Window]) -> int:
         # Hardly any config names it otherwise.

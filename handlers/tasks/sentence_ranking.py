@@ -86,13 +86,16 @@ class RankedText(TypedDict):
 
 
 class PairParameters(RankingParameters):
-    """Parameters of a ranking; a pair has `raw_scores` and `truncate` only."""
+    """Parameters of a ranking; a pair has `raw_scores`, `truncate` and `max_length` only."""
 
     raw_scores: bool = False
     """Returns logits. `false` applies the activation of the checkpoint."""
     truncate: bool | None = None
     """Whether a text is cut that is too long together with the query. `false` refuses it. Without
     it, the YAML's `truncation`."""
+    max_length: PositiveInt | None = None
+    """Cuts a text so that it and the query have this number of tokens, where that is less than the
+    model takes."""
 
 
 class Pair(TypedDict):
@@ -187,6 +190,10 @@ class Task(PairTask[RankingInput]):
     def truncates(self, item: RankingInput) -> bool:
         wanted = item.parameters.truncate
         return self.truncation if wanted is None else wanted
+
+    def length_limit(self, item: RankingInput) -> int | None:
+        limits = (self.max_tokens, item.parameters.max_length)
+        return min((limit for limit in limits if limit), default=None)
 
     def name_of(self, item: RankingInput, number: int) -> str:
         return "text_pair" if item.is_pair else f"texts[{number}]"

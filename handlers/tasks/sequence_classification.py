@@ -117,8 +117,6 @@ class Task(TextTask[ClassificationInput, Window]):
             text: Text = check_text(request.inputs, "inputs", self.max_characters), None
         else:
             text = self._pair_of(request.inputs)
-        if parameters.max_length is not None:
-            self._check_max_length(parameters.max_length, paired=text[1] is not None)
         return ClassificationInput(text, parameters, single)
 
     def encode(self, inputs: Sequence[ClassificationInput]) -> list[list[Window] | RequestError]:
@@ -151,14 +149,6 @@ class Task(TextTask[ClassificationInput, Window]):
         if self.checkpoint.independent_labels or self.checkpoint.config.num_labels == 1:
             return "sigmoid"
         return "softmax"
-
-    def _check_max_length(self, max_length: int, *, paired: bool) -> None:
-        special = self.tokenizer.num_special_tokens_to_add(paired)
-        if max_length <= special:
-            raise BadRequest(
-                f"parameters: max_length is {max_length}, and {special} tokens of a row are special"
-                " ones; allow more."
-            )
 
     def _pair_of(self, inputs: Any) -> Text:
         if isinstance(inputs, dict):

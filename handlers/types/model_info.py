@@ -24,8 +24,12 @@ Service = Literal[
     "speak",
 ]
 # What a model does: the service of its mode, and whether it has a tokenizer, generates texts,
-# continues prompts and chats, or generates images.
-Ability = Service | Literal["tokenizes", "generates", "continues_prompts", "generates_images"]
+# continues prompts and chats, generates images, gives pairs of texts a score, or returns vectors of
+# texts or of their tokens.
+Ability = (
+    Service
+    | Literal["tokenizes", "generates", "continues_prompts", "generates_images", "scores", "pools"]
+)
 # The column of inputs that are one text.
 TEXT_COLUMN: Columns = ("text",)
 # The column of inputs that are one image.
@@ -281,6 +285,10 @@ class TaskDescription:
             "generates": self.generation.texts,
             "continues_prompts": self.generation.continues_prompts,
             "generates_images": self.generation.images,
+            "scores": self.service in ("embed", "rerank", "similarity"),
+            # Rerankers with vectors of tokens return these for a text alone.
+            "pools": self.service in ("embed", "embed_all")
+            or (self.service == "rerank" and bool(self.outputs.per_token)),
             self.service: True,
         }
         return {name for name in has if name and has[name]}

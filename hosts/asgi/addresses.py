@@ -57,6 +57,15 @@ ADDRESSES = (
     Address("/v1/responses", Api.OPENAI, "continues_prompts", {"input": "Hello"}),
     Address("/v1/embeddings", Api.OPENAI, "embed", {"input": _TEXT}),
     Address("/embeddings", Api.OPENAI, "embed", {"input": _TEXT}),
+    *(
+        Address(f"{version}/{path}", Api.OPENAI, ability, example)
+        for path, ability, example in (
+            ("score", "scores", {"text_1": "Who sings?", "text_2": ["Ada sings.", "It rains."]}),
+            ("classify", "predict", {"input": _TEXT}),
+            ("pooling", "pools", {"input": _TEXT}),
+        )
+        for version in ("", "/v1")
+    ),
     Address("/v1/images/generations", Api.OPENAI, "generates_images", {"prompt": "A fox"}),
     Address("/v1/audio/transcriptions", Api.OPENAI, "transcribe", _AUDIO),
     Address("/v1/audio/translations", Api.OPENAI, "transcribe", _AUDIO),
@@ -90,12 +99,12 @@ BY_PATH = {each.path: each for each in ADDRESSES}
 # that takes seconds and all of torch.
 ABILITIES: Mapping[str, tuple[str, ...]] = {
     "automatic_speech_recognition": ("transcribe",),
-    "feature_extraction": ("embed_all",),
+    "feature_extraction": ("embed_all", "pools"),
     "image_text_to_text": ("continues_prompts", "generates"),
-    "late_interaction": ("rerank",),
-    "sentence_embedding": ("embed",),
-    "sentence_ranking": ("rerank",),
-    "sentence_similarity": ("similarity",),
+    "late_interaction": ("pools", "rerank", "scores"),
+    "sentence_embedding": ("embed", "pools", "scores"),
+    "sentence_ranking": ("rerank", "scores"),
+    "sentence_similarity": ("scores", "similarity"),
     "sequence_classification": ("predict",),
     "sparse_embedding": ("embed_sparse",),
     "summarization": ("generates",),

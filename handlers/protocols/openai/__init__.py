@@ -1,4 +1,4 @@
-"""OpenAI's API below the model's path, for texts, images, embeddings and audio.
+"""OpenAI's API below the model's path, for texts, images, embeddings and audio, with vLLM's.
 
 A client's base URL is `http://host:8080/predictions/<model>/<version>/v1`. `models` lists the one
 model that is served here, and its LoRA adapters. KServe's V1 requests the readiness of a model
@@ -18,21 +18,22 @@ from ...http.request import HttpRequest
 from ...http.response import HttpResponse, encode_json
 from ...http.streams import SERVER_SENT_EVENTS, streaming_started
 from ...types.model_info import ModelInfo
-from ..base import NO_BODY, BaseProtocol, ParsedRequest, Route, first_error, with_names
+from ..base import NO_BODY, BaseProtocol, ParsedRequest, Route, with_names
 from .audio import Speech, Transcriptions, Translations
 from .embeddings import Embeddings
 from .endpoint import Endpoint, model_entries
 from .errors import ModelNotFound, error_body, key_names, to_openai_error
 from .generation import Chat, Completions
 from .images import Images
+from .pooling import Classify, Pooling, Score
 from .responses import Responses
 from .types import ModelList, OpenAIError, ServedModelStatus
 
 # All below v1, but for KServe's paths such as v1/models/M:predict; v1 may be left out.
 PATH = re.compile(
     r"v1(?!/models/.*:)(/.*)?"
-    r"|(audio/[a-z]+|chat/completions|completions|models|embeddings|responses|images/generations)"
-    r"(/[^:]*)?"
+    r"|(audio/[a-z]+|chat/completions|completions|models|embeddings|responses|images/generations"
+    r"|score|classify|pooling)(/[^:]*)?"
 )
 MODELS = "models"
 ENDPOINTS: tuple[type[Endpoint[Any]], ...] = (
@@ -40,6 +41,9 @@ ENDPOINTS: tuple[type[Endpoint[Any]], ...] = (
     Completions,
     Responses,
     Embeddings,
+    Score,
+    Classify,
+    Pooling,
     Images,
     Transcriptions,
     Translations,
@@ -54,6 +58,10 @@ class Protocol(BaseProtocol):
     routes = (
         *(each.route for each in ENDPOINTS),
         replace(Embeddings.route, path="embeddings", name="infinityEmbeddings", server="Infinity"),
+        # vLLM's own paths of `classify` and `pooling`.
+        replace(Score.route, path="score", name="scoreWithoutVersion"),
+        replace(Classify.route, path="classify", name="classifyWithoutVersion"),
+        replace(Pooling.route, path="pooling", name="poolingWithoutVersion"),
         Route(
             "v1/models",
             name="listModels",
@@ -91,7 +99,7 @@ class Protocol(BaseProtocol):
         if parsed.context is None:
             return HttpResponse(encode_json(self._models(parsed.http_request)))
         endpoint: Endpoint[Any] = parsed.context.endpoint
-        if error := first_error(outcomes, endpoint.inputs_key):
+        if error := endpoint.failure(parsed, outcomes):
             return self._failed(parsed, error)
         return endpoint.write(parsed, outcomes)
 

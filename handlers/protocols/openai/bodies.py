@@ -32,6 +32,7 @@ from ...generation.parameter_spec import ParameterSpec, specs_of
 from ...generation.parameters import GenerationParameters, NotNegative, TopTokens
 from ...types.request import TokenIds
 from ..base import Key, KeyTable, honoured, ignored, refused
+from ..truncation import PromptTokens
 from .endpoint import Body
 
 ANY_OBJECT = {"type": "object"}
@@ -172,7 +173,7 @@ class Sampling(Body):
     # Extensions of OpenAI's API that the servers of open models have.
     top_k: Annotated[int, Field(ge=-1)] | None = None
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    truncate_prompt_tokens: Annotated[int, Field(ge=-1)] | None = None
+    truncate_prompt_tokens: PromptTokens | None = None
     structured_outputs: dict[str, Any] | None = None
     guided_json: Any = None
     guided_regex: Any = None

@@ -18,8 +18,10 @@ from pydantic import Field, PositiveInt, SkipValidation
 
 from ...http.request import HttpRequest
 from ...http.response import HttpResponse, encode_json
+from ...types.model_info import ModelInfo
 from ...types.request import Request, TokenCount
 from ..base import KeyTable, ParsedRequest, Route, ignored, refused, texts_or_ids, tokens_read
+from ..truncation import PromptTokens, truncation_parameters
 from .bodies import SCHEDULING
 from .endpoint import Body, Call, Endpoint, adapter_parameters, served_name
 from .types import EmbeddingList, OpenAIError
@@ -50,11 +52,10 @@ class EmbeddingBody(Body):
     normalized: bool | None = None
     use_activation: bool | None = None
     truncate: bool | None = None
-    truncate_prompt_tokens: Annotated[int, Field(ge=-1)] | None = None
+    truncate_prompt_tokens: PromptTokens | None = None
 
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """The parameters of the embedding task."""
+    def parameters(self, model: ModelInfo) -> dict[str, Any]:
+        """Return the parameters of the embedding task."""
         given = self.model_dump(include={"dimensions", "encoding_format"}, exclude_none=True)
         names = (self.normalize, self.normalized, self.use_activation)
         normalize = next((each for each in names if each is not None), None)
@@ -62,11 +63,7 @@ class EmbeddingBody(Body):
             given["normalize"] = normalize
         if self.truncate is not None:
             given["truncate"] = self.truncate
-        if self.truncate_prompt_tokens:
-            given["truncate"] = True
-            if self.truncate_prompt_tokens > 0:
-                given["max_length"] = self.truncate_prompt_tokens
-        return {**FLOATS, **given}
+        return {**FLOATS, **given, **truncation_parameters(self.truncate_prompt_tokens, model)}
 
 
 KEYS = KeyTable.of(
@@ -122,7 +119,7 @@ class Embeddings(Endpoint[EmbeddingBody]):
     inputs_key = "input"
 
     def parsed_request(self, http_request: HttpRequest, body: EmbeddingBody) -> ParsedRequest:
-        parameters = {**body.parameters, **adapter_parameters(self.model, body.model)}
+        parameters = {**body.parameters(self.model), **adapter_parameters(self.model, body.model)}
         requests = [
             Request(each, parameters, is_batch_item=True, token_count=TokenCount())
             for each in texts_or_ids(body.input, "input", self.model.limits.max_rows)

@@ -16,7 +16,7 @@ from ...http.request import HttpRequest
 from ...http.response import HttpResponse
 from ...types.model_info import ModelInfo
 from ...types.parameters import WholeNumbers, parse_body
-from ..base import ParsedRequest, Route
+from ..base import ParsedRequest, Route, first_error
 from .errors import ModelNotFound
 from .types import ServedModel
 
@@ -78,6 +78,10 @@ class Endpoint(ABC, Generic[BodyT]):
     @abstractmethod
     def write(self, parsed: ParsedRequest, results: Sequence[Any]) -> HttpResponse:
         """Return the response, from the result of each request."""
+
+    def failure(self, parsed: ParsedRequest, outcomes: Sequence[Any]) -> RequestError | None:
+        """Return the error of the request as a whole; None where all of its inputs have results."""
+        return first_error(outcomes, self.inputs_key)
 
     def last_event(self, parsed: ParsedRequest, error: RequestError) -> bytes:
         """Return the events of an error that ends a stream."""

@@ -46,8 +46,14 @@ def key_names(path: str, inputs_key: str) -> dict[str, str]:
     """Return the keys of the bodies of an endpoint by the names that tasks have for them."""
     most = "max_output_tokens" if inputs_key == "input" else "max_tokens"
     tokens = "logprobs" if path == "completions" else "top_logprobs"
-    settings = {"max_new_tokens": most, "num_return_sequences": "n", "top_n_tokens": tokens}
-    return {"inputs": inputs_key, "messages": inputs_key, **settings}
+    return {
+        "inputs": inputs_key,
+        "messages": inputs_key,
+        "max_new_tokens": most,
+        "max_length": "truncate_prompt_tokens",
+        "num_return_sequences": "n",
+        "top_n_tokens": tokens,
+    }
 
 
 def to_openai_error(error: RequestError, limits: Limits, param: str | None = None) -> RequestError:

@@ -21,6 +21,7 @@ from ...http.response import HttpResponse, encode_json
 from ...http.streams import SERVER_SENT_EVENTS, HttpTextStream, event
 from ...types.request import MAX_MESSAGES, GeneratedToken, Request, TextToken
 from ..base import ParsedRequest, Route, check_count
+from ..truncation import ALL_TOKENS, check_prompt_tokens
 from .bodies import CHAT, COMPLETIONS, ChatBody, CompletionBody, Sampling
 from .endpoint import Call, Endpoint, adapter_parameters, fingerprint, served_name
 from .errors import error_body
@@ -96,8 +97,6 @@ def _entry(token: TextToken) -> LikelyToken:
     return {"token": token["text"], "logprob": token["logprob"], "bytes": raw}
 
 
-# The value of `truncate_prompt_tokens` for all tokens that the model takes.
-ALL_TOKENS = -1
 DONE = b"data: [DONE]\n\n"
 FINISH_REASONS: Mapping[str, Reason] = {
     "length": "length",
@@ -268,7 +267,12 @@ class GenerationEndpoint(Endpoint[BodyT]):
 
     def parsed_request(self, http_request: HttpRequest, body: BodyT) -> ParsedRequest:
         parameters = {**body.parameters, **adapter_parameters(self.model, body.model)}
-        if parameters.get("truncate") == ALL_TOKENS:
+        if body.truncate_prompt_tokens is not None:
+            limits = self.model.limits
+            check_prompt_tokens(
+                body.truncate_prompt_tokens, limits.max_total_tokens or limits.max_length
+            )
+        if body.truncate_prompt_tokens == ALL_TOKENS:
             parameters["truncate"] = self._longest_prompt(body.max_new_tokens or 1)
         call = GenerationCall(self, body, self._head(body))
         inputs = self.inputs(body)

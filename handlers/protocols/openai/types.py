@@ -333,6 +333,59 @@ class EmbeddingList(TypedDict):
     usage: InputUsage
 
 
+class ScoredPair(TypedDict):
+    """How well the texts of a pair fit each other."""
+
+    index: int
+    object: Literal["score"]
+    score: float
+
+
+class Classification(TypedDict):
+    """The likeliest label of one text, and the probability of each class, by its number."""
+
+    index: int
+    label: str
+    probs: list[float]
+    num_classes: int
+
+
+class PooledText(TypedDict):
+    """The vector of one text, the vectors of its tokens, or their float32 numbers in base64."""
+
+    index: int
+    object: Literal["pooling"]
+    data: list[float] | list[list[float]] | str
+
+
+class ListHead(TypedDict):
+    """The keys of the lists of vLLM's endpoints; `created` counts seconds since 1970."""
+
+    id: str
+    object: Literal["list"]
+    created: int
+    model: str
+    usage: InputUsage
+
+
+class ScoreList(ListHead):
+    """The response of `score`."""
+
+    data: list[ScoredPair]
+
+
+class ClassificationList(ListHead):
+    """The response of `classify`."""
+
+    data: list[Classification]
+
+
+class PooledList(ListHead):
+    """The response of `pooling`."""
+
+    data: list[PooledText]
+
+
 ImageFormat = Literal["png", "jpeg", "webp"]
 
 

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import PositiveInt
 from transformers import BatchEncoding, PreTrainedConfig
 
 from ...batching.padding import Side
@@ -33,8 +32,6 @@ Vector = npt.NDArray[np.float32]
 class PromptParameters(TruncationParameters):
     """Parameters of each text that becomes a vector."""
 
-    max_length: PositiveInt | None = None
-    """Cuts a text to this number of tokens, where that is less than the model takes."""
     prompt_name: str | None = None
     """Name of a prompt of the checkpoint, which precedes the text. Without it, the default prompt
     of the checkpoint, if it has one."""

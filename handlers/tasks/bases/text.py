@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, PositiveInt
 from transformers import BatchEncoding
 
 from ...batching.packing import TILE, WIDTHS, run_packed
@@ -52,6 +52,8 @@ class TruncationParameters(Parameters):
     """
     truncation_direction: Annotated[Side, BeforeValidator(in_lower_case)] = "right"
     """The end of a text that is cut."""
+    max_length: PositiveInt | None = None
+    """Cuts a text to this number of tokens, where that is less than the model takes."""
 
 
 class TextTask(BaseTask[InputT, RowT]):
@@ -244,7 +246,10 @@ class TextTask(BaseTask[InputT, RowT]):
 
         Raises:
             RequestTooLarge: it is too long, and is not truncated.
+            BadRequest: it is truncated to no more than the special tokens.
         """
+        if max_length is not None:
+            self._check_max_length(max_length, paired=text[1] is not None)
         length = len(encoding["input_ids"][number])
         if not (self.truncation if truncate is None else truncate):
             check_length(length, self.max_tokens, "the text")
@@ -258,6 +263,14 @@ class TextTask(BaseTask[InputT, RowT]):
             number = 0
         names = self.tokenizer.model_input_names
         return [Window(features(encoding, number, names), encoding.encodings[number])]
+
+    def _check_max_length(self, max_length: int, *, paired: bool) -> None:
+        special = self.tokenizer.num_special_tokens_to_add(paired)
+        if max_length <= special:
+            raise BadRequest(
+                f"parameters: max_length is {max_length}, and {special} tokens of a row are special"
+                " ones; allow more."
+            )
 
     def _warmup_row(self, length: int) -> Row:
         return self.checkpoint.row_maker.rows([length])[0]

@@ -45,6 +45,10 @@ class PairTask(TextTask[InputT, Window]):
     def truncates(self, item: InputT) -> bool:
         """Return whether a pair that is too long is truncated."""
 
+    def length_limit(self, item: InputT) -> int | None:
+        """Return the maximum number of tokens of a pair; None where there is none."""
+        return self.max_tokens
+
     @abstractmethod
     def name_of(self, item: InputT, number: int) -> str:
         """Return the name of a pair that is too long, for the error."""
@@ -112,13 +116,14 @@ class PairTask(TextTask[InputT, Window]):
     def _rows(
         self, item: InputT, pairs: Sequence[Pair], encoding: BatchEncoding, start: int
     ) -> list[Window]:
-        names, limit = self.tokenizer.model_input_names, self.max_tokens
+        names, limit = self.tokenizer.model_input_names, self.length_limit(item)
         rows = [window(encoding, start + number, names) for number in range(len(pairs))]
         long = [number for number, row in enumerate(rows) if limit and len(row) > limit]
         if limit is None or not long:
             return rows
         if not self.truncates(item):
-            check_length(len(rows[long[0]]), limit, self.name_of(item, long[0]))
+            for number in long:
+                check_length(len(rows[number]), self.max_tokens, self.name_of(item, number))
         for number in long:
             self._check_room(self._whole_side_tokens(rows[number]), limit)
         options: dict[str, Any] = {"truncation": TRUNCATION[self.truncated_side]}

@@ -63,6 +63,9 @@ ROUTES = [
     Route("v1/completions", TABLES["complete"], body={"prompt": "Ada", "max_tokens": 2}, **GPT2),
     Route("v1/responses", TABLES["respond"], body={"input": "Ada", "max_output_tokens": 2}, **GPT2),
     Route("v1/embeddings", TABLES["embeddings"], EMBEDDING, {"input": "Nina sings."}),
+    Route("score", TABLES["score"], RANKING, {"text_1": "Who sings?", "text_2": "Nina sings."}),
+    Route("classify", TABLES["classify"], "sequence_classification", {"input": "Nina sings."}),
+    Route("pooling", TABLES["pooling"], EMBEDDING, {"input": "Nina sings."}),
     Route("v1/audio/speech", TABLES["speak"], "text_to_speech", {"input": "Ada", "seed": 1}),
     Route(
         "v1/audio/transcriptions",

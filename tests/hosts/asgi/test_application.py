@@ -31,7 +31,17 @@ def asked(backend: Recorder) -> tuple[str, str, str, bool]:
 
 
 @pytest.mark.parametrize(
-    "path", ["/v1/chat/completions", "/v1/embeddings", "/v2/rerank", "/tokenize"]
+    "path",
+    [
+        "/v1/chat/completions",
+        "/v1/embeddings",
+        "/v2/rerank",
+        "/tokenize",
+        "/score",
+        "/v1/score",
+        "/classify",
+        "/pooling",
+    ],
 )
 @pytest.mark.parametrize("model", ["minilm", "gpt"])
 def test_the_body_names_the_model(path: str, model: str) -> None:
@@ -97,7 +107,13 @@ def test_the_only_model_needs_no_name(name: str | None) -> None:
 
 @pytest.mark.parametrize(
     ("path", "model"),
-    [("/embed", "minilm"), ("/generate", "gpt"), ("/v1/chat/completions", "gpt")],
+    [
+        ("/embed", "minilm"),
+        ("/pooling", "minilm"),
+        ("/score", "minilm"),
+        ("/generate", "gpt"),
+        ("/v1/chat/completions", "gpt"),
+    ],
 )
 def test_the_only_model_that_can_answer_needs_no_name(path: str, model: str) -> None:
     backend = Recorder([EMBEDDER, WRITER, BROKEN])

@@ -22,7 +22,11 @@ from tests.samples import FINE
 from tests.sentences import Sentence, refused
 from tests.serving import Served, explanation_of, read_json
 
-EMBEDS = replace(MODEL, task=replace(MODEL.task, service="embed"))
+EMBEDS = replace(
+    MODEL,
+    task=replace(MODEL.task, service="embed"),
+    parameters={"truncate": {}, "max_length": {}},
+)
 # Two paths of OpenAI's and infinity's clients, and none.
 every_path = pytest.mark.parametrize("path", ["v1/embeddings", "embeddings", ""])
 
@@ -116,6 +120,8 @@ def test_embeddings_have_their_place_and_the_tokens_that_were_read(path: str) ->
         ({"input": "a", "dimensions": 0}, 400, ["dimensions"]),
         ({"input": "a", "encoding_format": "int8"}, 400, ["int8", "encoding_format"]),
         ({"input": "a", "modality": "image"}, 400, ["image", "modality"]),
+        ({"input": "a", "truncate_prompt_tokens": 17}, 400, ["truncate_prompt_tokens", 17, 16]),
+        ({"input": "a", "truncate_prompt_tokens": 0}, 400, ["truncate_prompt_tokens", 0]),
     ],
 )
 def test_a_body_that_cannot_be_answered_is_refused(

@@ -169,6 +169,19 @@ def test_the_last_tokens_of_a_long_prompt_are_those_of_the_model(model: Served) 
         assert usage["prompt_tokens"] == POSITIONS - max_tokens
 
 
+@pytest.mark.parametrize("path", ["completions", "chat/completions"])
+@pytest.mark.parametrize("tokens", [0, POSITIONS + 1])
+def test_a_prompt_is_not_cut_to_nothing_or_to_more_than_the_model_takes(
+    model: Served, path: str, tokens: int
+) -> None:
+    inputs = {"prompt": "Ada"} if path == "completions" else {"messages": CHAT}
+    body = {**inputs, **FEW, "truncate_prompt_tokens": tokens}
+    answer = call(model, path, body)
+    error = read_json(answer.body)["error"]
+    limit = [POSITIONS] if tokens else []
+    assert (answer.status, error["message"]) == (400, Sentence(tokens, *limit))
+
+
 @pytest.mark.parametrize(
     ("path", "body"),
     [
@@ -476,7 +489,7 @@ def test_an_error_has_the_names_of_the_body(model: Served) -> None:
         ("completions", None, 400, ["body"]),
         ("embeddings", {"input": "a"}, 422, ["text_generation"]),
         ("v1/moderations", {"input": "a"}, 404, ["moderations"]),
-        ("v1/score", {"prompt": "a"}, 404, ["score"]),
+        ("v1/files", {"prompt": "a"}, 404, ["files"]),
         ("v1/chat/completions/5", {"messages": CHAT}, 404, ["chat/completions/5"]),
         ("v1", {"prompt": "a"}, 404, ["v1"]),
         ("completions", {"prompt": "a", "n": 2, "best_of": 3}, 422, ["best_of", 3, "n", 2]),

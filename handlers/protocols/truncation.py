@@ -1,0 +1,63 @@
+"""vLLM's `truncate_prompt_tokens`: the number of tokens that texts are cut to."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from ..errors import BadRequest, Unprocessable
+from ..types.model_info import ModelInfo
+
+KEY = "truncate_prompt_tokens"
+# The value for all tokens that the model takes.
+ALL_TOKENS = -1
+PromptTokens = Annotated[int, Field(ge=ALL_TOKENS)]
+
+
+def check_prompt_tokens(tokens: int, limit: int | None) -> None:
+    """Refuse a number of tokens that leaves no text, and more than the model takes.
+
+    Args:
+        limit: the number of tokens that the model takes; None for any number.
+
+    Raises:
+        BadRequest: it is one of these.
+    """
+    if tokens == 0:
+        raise BadRequest(f"{KEY} is 0, which leaves no text; send at least 1, or leave it out.")
+    if limit and tokens > limit:
+        raise BadRequest(
+            f"{KEY} is {tokens:,}, and this model takes {limit:,} tokens; send at most {limit:,}"
+            f", or {ALL_TOKENS} for all that it takes."
+        )
+
+
+def truncation_parameters(tokens: int | None, model: ModelInfo) -> dict[str, Any]:
+    """Return the parameters with which a task cuts texts to a number of tokens.
+
+    Args:
+        tokens: the value of the key; None where a body does not have it.
+
+    Raises:
+        BadRequest: the number leaves no text, or is more than the model takes.
+        Unprocessable: the mode does not cut texts at this length.
+    """
+    if tokens is None:
+        return {}
+    limit, known = model.limits.max_length, model.parameters
+    check_prompt_tokens(tokens, limit)
+    if "truncate" not in known and not model.limits.truncation:
+        raise Unprocessable(
+            f"{KEY} cannot be done by this server for this model, which refuses texts that are too"
+            " long; leave it out."
+        )
+    given = {"truncate": True} if "truncate" in known else {}
+    if tokens in (ALL_TOKENS, limit):
+        return given
+    if "max_length" not in known:
+        raise Unprocessable(
+            f"{KEY} cannot be done by this server for this model; send {ALL_TOKENS}, for what the"
+            " model takes, or leave it out."
+        )
+    return {**given, "max_length": tokens}
