@@ -18,7 +18,8 @@ import typer
 from hf_serve.handlers.errors import KitError, WrongConfig
 from hf_serve.hosts.archives import MANIFEST, SUFFIXES
 from hf_serve.hosts.command_line import plain_errors
-from hf_serve.scripts.run_model import FOLDER, STORE, YAMLS, archive_of, serve_in_process
+from hf_serve.scripts.run_model import STORE, YAMLS, archive_of, serve_in_process
+from hf_serve.scripts.serving.workdirs import RUN_FOLDER
 
 # Where SageMaker, Hugging Face's endpoints and KServe mount the files of a model.
 MOUNTED = ("/opt/ml/model", "/repository", "/mnt/models")
@@ -114,11 +115,13 @@ def main() -> None:
     settings = ContainerSettings.read(os.environ)
     if token := _first(os.environ, TOKEN_VARIABLES):
         os.environ["HF_TOKEN"] = token
-    store = FOLDER / STORE
+    store = RUN_FOLDER / STORE
     store.mkdir(parents=True, exist_ok=True)
     mode, revision = _mode_of(settings.task), settings.revision or None
     archives = [
-        Path(model) if is_archive(Path(model)) else archive_of(model, mode, revision, FOLDER, store)
+        Path(model)
+        if is_archive(Path(model))
+        else archive_of(model, mode, revision, RUN_FOLDER, store)
         for model in settings.models
     ]
     serve_in_process(archives, settings.server_options)

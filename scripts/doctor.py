@@ -29,15 +29,16 @@ from hf_serve.hosts.mar import Mar, WrongMar
 from hf_serve.scripts.archives.manifest import MANIFEST_FILE
 from hf_serve.scripts.archives.model_store import list_archives
 from hf_serve.scripts.archives.verification import verify_archive
-from hf_serve.scripts.paths import BUILD, CONFIG, MODEL_CONFIGS, MODEL_STORE
+from hf_serve.scripts.installation import DISTRIBUTION
+from hf_serve.scripts.paths import CONFIG, MODEL_CONFIGS, MODEL_STORE
 from hf_serve.scripts.serving.ports import PortInUse, Ports
 from hf_serve.scripts.serving.processes import Memory
 from hf_serve.scripts.serving.properties import read_properties
 from hf_serve.scripts.serving.readiness import failures
 from hf_serve.scripts.serving.server import Server
 from hf_serve.scripts.serving.torchserve import java_home
+from hf_serve.scripts.serving.workdirs import Workdir, find_workdir
 
-KIT = "transformers-on-torchserve"
 CPUINFO = Path("/proc/cpuinfo")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # Java's heap, and what a worker has in addition to its weights, in bytes.
@@ -88,8 +89,13 @@ def main(
         list[Path] | None, typer.Argument(help="YAML files; default: those of model_configs/.")
     ] = None,
     config: Annotated[Path, typer.Option(help="The config.properties.")] = CONFIG,
-    model_store: Annotated[Path, typer.Option(help="The folder of archives.")] = MODEL_STORE,
-    workdir: Annotated[Path, typer.Option(help="The folder of the server.")] = BUILD / "server",
+    model_store: Annotated[
+        Path | None,
+        typer.Option(
+            help="The folder of archives.", show_default=f"that of the server, or {MODEL_STORE}"
+        ),
+    ] = None,
+    workdir: Workdir = None,
     public_key: Annotated[
         Path | None, typer.Option(help="The key that archives must be signed with.")
     ] = None,
@@ -97,7 +103,11 @@ def main(
     """Check machine, configuration, archives and server; exit code 1 where something is wrong."""
     named = yamls or sorted(MODEL_CONFIGS.rglob("*.yaml"))
     problems = 0
-    for finding in diagnose(Installation(config, model_store, named, workdir, public_key)):
+    workdir = find_workdir(workdir)
+    server = Server.of(workdir)
+    store = model_store or (server and server.model_store) or MODEL_STORE
+    installation = Installation(config, store, named, workdir, public_key)
+    for finding in diagnose(installation):
         problems += finding.level == "problem"
         typer.echo(str(finding))
     if problems:
@@ -363,9 +373,9 @@ def _is_local(address: str) -> bool:
 
 def _wrong_packages() -> Iterator[str]:
     try:
-        required = map(Requirement, requires(KIT) or [])
+        required = map(Requirement, requires(DISTRIBUTION) or [])
     except PackageNotFoundError:
-        yield f"{KIT} is not installed; run `make install`, or `pip install -e .`."
+        yield f"{DISTRIBUTION} is not installed; run `make install`, or `pip install -e .`."
         return
     for each in required:
         if each.marker and not each.marker.evaluate({"extra": ""}):

@@ -15,8 +15,7 @@ from typing import Annotated
 import typer
 
 from hf_serve.hosts.command_line import plain_errors
-
-INSTALL = "pip install -r requirements/gateway.txt && pip install --no-deps -e ."
+from hf_serve.scripts.installation import install_line
 
 
 @plain_errors()
@@ -34,7 +33,8 @@ def main(
     try:
         from hf_serve.scripts.serving.grpc.gateway import serve  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        typer.echo(f"{error.name} is not installed; run {INSTALL}", err=True)
+        install = install_line("gateway", openvino=False)
+        typer.echo(f"{error.name} is not installed; run `{install}`.", err=True)
         raise typer.Exit(1) from None
     try:
         asyncio.run(serve(target, f"{host}:{port}", lambda bound: _announce(host, bound, target)))

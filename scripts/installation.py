@@ -30,7 +30,9 @@ VERBS: Mapping[str, str] = {
     "container": "container",
     "ray": "serve_ray",
     "kserve": "serve_kserve",
+    "join": "join_model",
 }
+DISTRIBUTION = "transformers-on-torchserve"
 # The module whose commands are verbs.
 SERVER = "serve"
 
@@ -42,3 +44,16 @@ def command_line(verb: str, *arguments: object) -> str:
     module = VERBS[verb]
     own = [verb] if module == SERVER else []
     return shlex.join(["python", f"scripts/{module}.py", *own, *map(str, arguments)])
+
+
+def install_line(extra: str, *, openvino: bool = True) -> str:
+    """Return how a user installs what a command needs beside the kit.
+
+    Args:
+        extra: the extra of the distribution, which is also a file of `requirements/`.
+        openvino: whether archives with OpenVINO's format run there as well.
+    """
+    if not IS_REPOSITORY:
+        return f"pip install '{DISTRIBUTION}[{extra}]'"
+    no_deps = "-r requirements/openvino-no-deps.txt " if openvino else ""
+    return f"pip install -r requirements/{extra}.txt && pip install --no-deps {no_deps}-e ."

@@ -11,17 +11,16 @@ import typer
 
 from hf_serve.handlers.errors import KitError
 from hf_serve.hosts.command_line import plain_errors
-from hf_serve.scripts.paths import BUILD, CONFIG, MODEL_STORE
+from hf_serve.scripts.paths import CONFIG, MODEL_STORE
 from hf_serve.scripts.serving.ports import HOST
 from hf_serve.scripts.serving.properties import default_ports
 from hf_serve.scripts.serving.rollout import Rollout
 from hf_serve.scripts.serving.server import Server
 from hf_serve.scripts.serving.tokens import KEY_FILE, Tokens
+from hf_serve.scripts.serving.workdirs import Workdir, find_workdir
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
-PORTS = default_ports(CONFIG)
-INFERENCE, MANAGEMENT = f"http://{HOST}:{PORTS.inference}", f"http://{HOST}:{PORTS.management}"
-METRICS = f"http://{HOST}:{PORTS.metrics}/metrics"
+OF_SERVER = "that of the server"
 Model = Annotated[str, typer.Argument(help="The name of the model.")]
 Force = Annotated[bool, typer.Option("--force", help="Unload a version that clients may ask for.")]
 
@@ -30,34 +29,44 @@ Force = Annotated[bool, typer.Option("--force", help="Unload a version that clie
 @plain_errors()
 def server(
     context: typer.Context,
-    model_store: Annotated[Path, typer.Option(help="Its model store.")] = MODEL_STORE,
-    inference: Annotated[str, typer.Option(help="Its address.")] = INFERENCE,
-    management: Annotated[str, typer.Option(help="Its address.")] = MANAGEMENT,
-    metrics: Annotated[str, typer.Option(help="The address of its metrics.")] = METRICS,
+    model_store: Annotated[
+        Path | None, typer.Option(help="Its model store.", show_default=OF_SERVER)
+    ] = None,
+    inference: Annotated[
+        str | None, typer.Option(help="Its address.", show_default=OF_SERVER)
+    ] = None,
+    management: Annotated[
+        str | None, typer.Option(help="Its address.", show_default=OF_SERVER)
+    ] = None,
+    metrics: Annotated[
+        str | None, typer.Option(help="The address of its metrics.", show_default=OF_SERVER)
+    ] = None,
     key_file: Annotated[
         Path | None, typer.Option(help="Its key_file.json; default: that of --workdir.")
     ] = None,
-    workdir: Annotated[
-        Path, typer.Option(help="The work folder that serve.py started it with.")
-    ] = BUILD / "server",
+    workdir: Workdir = None,
 ) -> None:
-    """Roll out a new version of a model, by default on the server of `scripts/serve.py`.
+    """Roll out a new version of a model, by default on the server that runs here.
 
     With the server's --public-key, the version must be signed, too.
     """
+    workdir = find_workdir(workdir)
+    running = Server.of(workdir)
+    server = running if running and running.is_alive() else None
+    ports = server.ports if server else default_ports(CONFIG)
+    management = management or f"http://{HOST}:{ports.management}"
+    is_own = server is not None and server.management_url == management
+    store = model_store or (server and server.model_store) or MODEL_STORE
     own = workdir / KEY_FILE
-    tokens = Tokens(key_file or (own if own.is_file() else None), management)
-    server = Server.of(workdir)
-    is_own = server is not None and server.is_alive() and server.management_url == management
     context.obj = partial(
         Rollout,
-        store=model_store,
-        inference_url=inference,
+        store=store,
+        inference_url=inference or f"http://{HOST}:{ports.inference}",
         management_url=management,
-        metrics_url=metrics,
-        tokens=tokens,
+        metrics_url=metrics or f"http://{HOST}:{ports.metrics}/metrics",
+        tokens=Tokens(key_file or (own if own.is_file() else None), management),
         say=typer.echo,
-        signed=server.signed_store(model_store) if server and is_own else None,
+        signed=server.signed_store(store) if server and is_own else None,
     )
 
 

@@ -9,6 +9,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -18,23 +19,29 @@ import typer
 import yaml
 from rich.console import Console
 
-from hf_serve.handlers.config.handler_section import CHECKPOINT, CUSTOM_MODE, modes
+from hf_serve.handlers.config.handler_section import (
+    CHECKPOINT,
+    CUSTOM_MODE,
+    HandlerSection,
+    modes,
+)
 from hf_serve.handlers.config.messages import suggest
-from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig
 from hf_serve.handlers.errors import KitError
 from hf_serve.hosts.command_line import plain_errors
 from hf_serve.scripts import create_archive, download_models, serve
+from hf_serve.scripts.archives.model_store import read_file, why_unreadable
 from hf_serve.scripts.hub.client import Hub
 from hf_serve.scripts.installation import command_line
 from hf_serve.scripts.paths import model_name
 from hf_serve.scripts.serving.ports import HOST, require_free
+from hf_serve.scripts.serving.workdirs import RUN_FOLDER, SERVER_FOLDER
 
 if TYPE_CHECKING:
     from hf_serve.scripts.hub.model_check import ModelCheck
 
 YAMLS, ARCHIVE = (".yaml", ".yml"), ".mar"
-FOLDER = Path("hf-serve")
-STORE, SERVER = "model_store", "server"
+STORE = "model_store"
 # Characters of the request in a command that is shown.
 MAX_SHOWN = 300
 
@@ -64,7 +71,9 @@ def main(
     port: Annotated[int, typer.Option(min=1, max=65535, help="The port of the one URL.")] = 8000,
     folder: Annotated[
         Path, typer.Option(help="Where the YAML files, the archives and the logs are put.")
-    ] = FOLDER,
+    ] = RUN_FOLDER,
+    api_key_file: serve.ApiKeyFile = None,
+    allow_rollouts: serve.AllowRollouts = False,
     torchserve_port: Annotated[int, typer.Option(min=1, max=65535)] = serve.PORTS.inference,
     management_port: Annotated[int, typer.Option(min=1, max=65535)] = serve.PORTS.management,
     metrics_port: Annotated[int, typer.Option(min=1, max=65535)] = serve.PORTS.metrics,
@@ -84,12 +93,13 @@ def main(
     store = folder / STORE
     store.mkdir(parents=True, exist_ok=True)
     archives = [archive_of(model, mode, revision, folder, store) for model in models]
-    names = [path.stem for path in archives]
+    message = _message(archives, f"http://{HOST}:{port}", api_key_file)
     if host is Host.ASGI:
-        _show(names, folder, port)
-        serve_in_process(archives, ["--port", str(port)])
+        console.print(message, markup=False)
+        keys = ["--api-key-file", str(api_key_file.resolve())] if api_key_file else []
+        serve_in_process(archives, ["--port", str(port), *keys])
     serve.start(
-        models=names,
+        models=[path.stem for path in archives],
         port=torchserve_port,
         management_port=management_port,
         metrics_port=metrics_port,
@@ -97,10 +107,11 @@ def main(
         grpc_management_port=grpc_management_port,
         model_store=store,
         url_port=port,
-        workdir=folder / SERVER,
+        api_key_file=api_key_file,
+        allow_rollouts=allow_rollouts,
+        workdir=folder / SERVER_FOLDER,
     )
-    _show(names, folder, port)
-    console.print(f"\n{command_line('stop', '--workdir', folder / SERVER)} stops it.", markup=False)
+    console.print(f"{message}\n\n{_verbs(folder)}", markup=False)
 
 
 def write_yaml(found: ModelCheck, folder: Path) -> Path:
@@ -144,18 +155,22 @@ def name_of(model: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip(".-") or "model"
 
 
-def example_of(name: str, mode: str, url: str) -> str:
-    """Return a command that asks a model."""
+def example_of(name: str, handler: HandlerSection, url: str) -> str:
+    """Return a command that asks a model, and the first of its adapters if it has some."""
     # This import loads torch, which `--help` does not need.
     from hf_serve.handlers import tasks  # noqa: PLC0415
 
     address = f"{url}/predictions/{name}"
-    if mode == CUSTOM_MODE:
+    if handler.mode == CUSTOM_MODE:
         return shlex.join(["curl", address, "-T", "request.json"])
-    wire = tasks.get(mode).description.wire
+    wire = tasks.get(handler.mode).description.wire
     if wire.reads_media and len(wire.input_columns[0]) == 1:
         return shlex.join(["curl", address, "-T", f"{wire.input_columns[0][0]}-file"])
-    body = json.dumps(wire.example, ensure_ascii=False)
+    example = dict(wire.example)
+    if handler.adapters:
+        adapter = {"adapter_id": next(iter(handler.adapters))}
+        example["parameters"] = {**example.get("parameters", {}), **adapter}
+    body = json.dumps(example, ensure_ascii=False)
     body = body if len(body) <= MAX_SHOWN else "@request.json"
     return shlex.join(["curl", address, "-H", "Content-Type: application/json", "-d", body])
 
@@ -211,14 +226,30 @@ def _checked(model: str, mode: str | None, revision: str | None) -> ModelCheck:
         return check_model(model, revision, Hub(), mode)
 
 
-def _show(names: Sequence[str], folder: Path, port: int) -> None:
-    url = f"http://{HOST}:{port}"
-    console.print(f"\nOne URL for all models: {url} (OpenAI's clients: {url}/v1)", markup=False)
-    for name in names:
-        config = folder / f"{name}.yaml"
-        if config.is_file():
-            command = example_of(name, ModelConfig.read(config).handler.mode, url)
-            console.print(f"  {command}", markup=False)
+def _message(archives: Sequence[Path], url: str, api_key_file: Path | None) -> str:
+    """Return where the models are asked, with a command for each."""
+    key = f' -H "Authorization: Bearer $(head -n 1 {shlex.quote(str(api_key_file))})"'
+    lines = [f"\nOne URL for all models: {url} (OpenAI's clients: {url}/v1)"]
+    for archive in archives:
+        if handler := _handler_of(archive):
+            command = example_of(archive.stem, handler, url)
+            lines.append(f"  {command}{key if api_key_file else ''}")
+    return "\n".join(lines)
+
+
+def _handler_of(archive: Path) -> HandlerSection | None:
+    """Return what an archive says of its model; None where the server says what is wrong."""
+    if why_unreadable(archive) is None:
+        with suppress(KitError, KeyError):
+            return ModelConfig.parse(yaml.safe_load(read_file(archive, CONFIG_FILE))).handler
+    return None
+
+
+def _verbs(folder: Path) -> str:
+    """Return what can be done with the server that runs."""
+    workdir = [] if folder == RUN_FOLDER else ["--workdir", folder / SERVER_FOLDER]
+    logs, stop = command_line("logs", *workdir), command_line("stop", *workdir)
+    return f"{logs} shows its log, and {stop} stops it."
 
 
 run = partial(typer.run, main)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from hf_serve.handlers.errors import KitError
 from hf_serve.hosts.command_line import plain_errors
 from hf_serve.scripts.archives.model_store import list_archives
 from hf_serve.scripts.command_line import PublicKey, split_names
 from hf_serve.scripts.installation import command_line
-from hf_serve.scripts.paths import BUILD, CONFIG, MODEL_STORE
+from hf_serve.scripts.paths import CONFIG, MODEL_STORE
 from hf_serve.scripts.serving.background import OneUrl, start_one_url
 from hf_serve.scripts.serving.fork_server.start import is_on as is_fork_server_on
 from hf_serve.scripts.serving.host_commands import body_limits
@@ -25,13 +27,25 @@ from hf_serve.scripts.serving.processes import Memory
 from hf_serve.scripts.serving.properties import default_ports, read_properties
 from hf_serve.scripts.serving.server import DRAIN_SECONDS, Server, drain
 from hf_serve.scripts.serving.torchserve import JSON_LOGGING, LOGGING, TorchServe
+from hf_serve.scripts.serving.workdirs import STARTED, Workdir, find_workdir
 
 PORTS = default_ports(CONFIG)
+
+ApiKeyFile = Annotated[
+    Path | None,
+    typer.Option(help="API keys of the one URL, one in a line.", exists=True, dir_okay=False),
+]
+AllowRollouts = Annotated[
+    bool,
+    typer.Option(
+        "--allow-rollouts",
+        help="Let the management address load new versions, for `rollout`.",
+    ),
+]
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
 console = Console(highlight=False, soft_wrap=True)
 
-Workdir = Annotated[Path, typer.Option(help="Holds the server's settings and logs.")]
 Port = Annotated[int, typer.Option(min=1, max=65535)]
 
 
@@ -67,10 +81,8 @@ def start(
             min=0, max=65535, help="The port of one URL for all models and protocols; 0: none."
         ),
     ] = 0,
-    api_key_file: Annotated[
-        Path | None,
-        typer.Option(help="API keys of that URL, one in a line.", exists=True, dir_okay=False),
-    ] = None,
+    api_key_file: ApiKeyFile = None,
+    allow_rollouts: AllowRollouts = False,
     timeout: Annotated[
         float | None,
         typer.Option(
@@ -78,7 +90,7 @@ def start(
             show_default="120, and 120 for each model that a core loads",
         ),
     ] = None,
-    workdir: Workdir = BUILD / "server",
+    workdir: Annotated[Path, typer.Option(help="Holds the server's settings and logs.")] = STARTED,
 ) -> None:
     """Start TorchServe on this machine and return once every model answers.
 
@@ -86,10 +98,12 @@ def start(
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     ports = Ports(port, management_port, metrics_port, grpc_port, grpc_management_port)
-    Ports.of(read_properties(CONFIG))  # It says what is wrong with them.
+    settings = read_properties(CONFIG)
+    Ports.of(settings)  # It says what is wrong with them.
     _leave_if_running(workdir)
     if url_port:
         require_free(url_port)
+        _require_no_tokens(settings)
     archives = list_archives(model_store, split_names(models))
     torchserve = TorchServe(
         workdir=workdir,
@@ -97,6 +111,7 @@ def start(
         models=archives,
         ports=ports,
         config=CONFIG,
+        config_overrides={"enable_model_api": "true"} if allow_rollouts else {},
         timeout=timeout,
         console=foreground,
         log_config=JSON_LOGGING if json_logs else LOGGING,
@@ -117,12 +132,13 @@ def start(
 @app.command()
 @plain_errors()
 def stop(
-    workdir: Workdir = BUILD / "server",
+    workdir: Workdir = None,
     timeout: Annotated[
         float, typer.Option(min=0, help="Seconds to wait for requests that run; 0 waits for none.")
     ] = DRAIN_SECONDS,
 ) -> None:
     """Stop the server and everything that it started, once it has answered its requests."""
+    workdir = find_workdir(workdir)
     server = Server.of(workdir)
     alive = server is not None and server.is_alive()
     _stop_one_url(workdir)
@@ -135,8 +151,9 @@ def stop(
 
 @app.command()
 @plain_errors()
-def status(workdir: Workdir = BUILD / "server") -> None:
+def status(workdir: Workdir = None) -> None:
     """Say which models answer; exit code 1 when not all of them do."""
+    workdir = find_workdir(workdir)
     server = Server.of(workdir)
     if server is None or not server.is_alive():
         console.print("TorchServe is not running.")
@@ -167,12 +184,12 @@ def logs(
         bool, typer.Option("--follow", help="Stay, and show new lines, until Ctrl-C.")
     ] = False,
     problems: Annotated[
-        bool, typer.Option("--problems", help="Show only warnings and errors.")
+        bool, typer.Option("--problems", help="Show only warnings, errors and failed requests.")
     ] = False,
-    workdir: Workdir = BUILD / "server",
+    workdir: Workdir = None,
 ) -> None:
     """Show the log of the server, or of the workers of one model; a stopped server has it, too."""
-    path = workdir / "logs" / SERVER_LOG
+    path = find_workdir(workdir) / "logs" / SERVER_LOG
     if not path.is_file():
         console.print(f"There is no log in {path.parent}; start the server, or name its --workdir.")
         raise typer.Exit(1)
@@ -182,6 +199,15 @@ def logs(
         typer.echo(line)
     for line in following_lines(path, position, is_shown) if follow else ():
         typer.echo(line)
+
+
+def _require_no_tokens(settings: Mapping[str, str]) -> None:
+    """Check that TorchServe answers the server at one URL, which has none of its tokens."""
+    if settings.get("disable_token_authorization") != "true":
+        raise KitError(
+            f"{CONFIG} turns TorchServe's tokens on, and the server at one URL has none; set"
+            " disable_token_authorization=true there, and protect the URL with --api-key-file."
+        )
 
 
 def _leave_if_running(workdir: Path) -> None:

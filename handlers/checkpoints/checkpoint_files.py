@@ -161,7 +161,7 @@ def missing_config(
     """
     kinds = (
         _adapter(names, read),
-        _training(names),
+        _training(names, place),
         _static_embedding(names, read),
         _old_sentence_transformer(names),
         _other_weights(names),
@@ -182,7 +182,7 @@ def missing_weights(
 
     The arguments are the arguments of :func:`missing_config`.
     """
-    found = _adapter(names, read) or _other_weights(names) or _training(names)
+    found = _adapter(names, read) or _other_weights(names) or _training(names, place)
     problem, remedy = found or (
         "has no weights that transformers loads (model.safetensors)",
         "use a checkpoint or a handler.revision that has them",
@@ -196,11 +196,12 @@ def _adapter(names: Collection[str], read: Callable[[str], Path] | None) -> Foun
     base = _value(ADAPTER, "base_model_name_or_path", read)
     return (
         f"is a LoRA adapter ({ADAPTER}) of {base or 'another model'}, and no model",
-        "name that model in handler.model_name, and this folder in handler.adapters",
+        "write a YAML that names that model in handler.model_name, and this folder in"
+        " handler.adapters",
     )
 
 
-def _training(names: Collection[str]) -> Found | None:
+def _training(names: Collection[str], place: str) -> Found | None:
     """Return what to do with the `output_dir` of a Trainer."""
     steps = [int(match[1]) for folder in _folders(names) if (match := TRAINED.fullmatch(folder))]
     if not steps:
@@ -209,11 +210,14 @@ def _training(names: Collection[str]) -> Found | None:
     if f"{last}/{CONFIG}" not in names and f"{last}/{ADAPTER}" in names:
         return (
             f"is the output_dir of a training, with a LoRA adapter in {last}",
-            f"name the model in handler.model_name, and {last} in handler.adapters",
+            f"write a YAML that names the model in handler.model_name, and {last} in"
+            " handler.adapters",
         )
     return (
         f"is the output_dir of a training, whose checkpoints are in folders of it ({last})",
-        f"name one of them in handler.model_name, such as {last}",
+        f"name one of them, such as {place}/{last}"
+        if Path(place).is_dir()
+        else f"download it, and name the folder of one of them, such as {last}",
     )
 
 

@@ -36,11 +36,11 @@ def why_unreadable(path: Path) -> str | None:
     TorchServe itself ends where the manifest or the YAML of an archive is not what it expects.
     """
     try:
-        model = json.loads(_read(path, MANIFEST.as_posix()))["model"]
+        model = json.loads(read_file(path, MANIFEST.as_posix()))["model"]
         if not (model["modelName"] and model["handler"]):
             return f"its {MANIFEST} names no model and handler"
         config = model.get("configFile")
-        found = yaml.safe_load(_read(path, config)) if config else {}
+        found = yaml.safe_load(read_file(path, config)) if config else {}
     except KeyError as error:
         return f"it has no {str(error.args[0])[:80]!r}"
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
@@ -50,7 +50,7 @@ def why_unreadable(path: Path) -> str | None:
     return None if isinstance(found, dict) else f"its {config} is no mapping"
 
 
-def _read(path: Path, name: str) -> bytes:
+def read_file(path: Path, name: str) -> bytes:
     """Return a file of an archive, of which nothing is checked."""
     if path.is_dir():
         return (path / name).read_bytes()

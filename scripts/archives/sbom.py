@@ -34,8 +34,8 @@ from hf_serve.handlers.errors import KitError
 from hf_serve.handlers.formats import CHOICE_FILE
 from hf_serve.hosts.mar import Mar, WrongMar
 from hf_serve.scripts.archives.manifest import MANIFEST_FILE, timestamp
+from hf_serve.scripts.installation import DISTRIBUTION
 
-KIT = "transformers-on-torchserve"
 SUFFIX = ".cdx.json"
 # The reference of the checkpoint.
 MODEL = "model"
@@ -82,7 +82,7 @@ def sbom(files: Mapping[str, bytes]) -> dict[str, Any]:
 
 def _bom(handler: Mapping[str, Any], files: Mapping[str, bytes]) -> Bom:
     archive = _archive(json.loads(files[MANIFEST_FILE])["model"])
-    kit = Component(name=KIT, version=__version__, type=ComponentType.APPLICATION)
+    kit = Component(name=DISTRIBUTION, version=__version__, type=ComponentType.APPLICATION)
     packages = _packages(_requirements(_format_of(handler, files)))
     libraries = {name: _library(package.distribution) for name, package in packages.items()}
     components = [
@@ -149,13 +149,13 @@ def _requirements(save_mode: str) -> list[Requirement]:
 
     The extras are those for the format, and for modes and settings of every format.
     """
-    known = distribution(KIT).metadata.get_all("Provides-Extra") or []
+    known = distribution(DISTRIBUTION).metadata.get_all("Provides-Extra") or []
     extras = [name for name in known if name in OF_WORKERS or name == save_mode]
     # Some are installed without the dependencies that they name, so no extra has them.
     tops = {package.partition(".")[0] for package in formats.get(save_mode).packages}
     distributions = packages_distributions()
     others = sorted({name for top in tops for name in distributions.get(top, ())})
-    return [Requirement(f"{KIT}[{','.join(extras)}]"), *map(Requirement, others)]
+    return [Requirement(f"{DISTRIBUTION}[{','.join(extras)}]"), *map(Requirement, others)]
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ def _packages(required: Iterable[Requirement]) -> dict[str, Package]:
         ]
         package.requires.update(canonicalize_name(need.name) for need in needs)
         waiting += needs
-    return {key: found[key] for key in sorted(found) if key != KIT}
+    return {key: found[key] for key in sorted(found) if key != DISTRIBUTION}
 
 
 def _read(archive: Path, name: str) -> bytes:

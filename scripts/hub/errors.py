@@ -40,10 +40,11 @@ class HubError(KitError):
 class HubUnreachable(HubError):
     """The hub does not respond."""
 
-    def __init__(self, endpoint: str, cause: Exception) -> None:
+    def __init__(self, endpoint: str, model: str, cause: Exception) -> None:
         super().__init__(
-            f"The hub at {endpoint} cannot be reached ({summarize(cause, 300)}); run the command"
-            f" again to resume, or set HF_ENDPOINT to a hub that is reachable; {ALTERNATIVE}."
+            f"{model} is no folder here, and the hub at {endpoint} cannot be reached"
+            f" ({summarize(cause, 300)}); correct the path, run the command again to resume, or set"
+            f" HF_ENDPOINT to a hub that is reachable; {ALTERNATIVE}."
         )
 
 
@@ -83,8 +84,8 @@ class ModelNotFound(HubError):
 
     def __init__(self, endpoint: str, model: str) -> None:
         super().__init__(
-            f"The hub at {endpoint} has no model {model}, or it is private; correct"
-            " handler.model_name, or set HF_TOKEN if the model is private."
+            f"{model} is no folder here, and the hub at {endpoint} has no such model, or it is"
+            " private; correct the name, or set HF_TOKEN if the model is private."
         )
 
 
@@ -146,7 +147,7 @@ def hub_errors(endpoint: str, model: str, revision: str | None) -> Iterator[None
     except HfHubHTTPError as error:
         raise _of_status(endpoint, model, error.response.status_code) from None
     except (httpx.RequestError, httpx.InvalidURL) as error:
-        raise HubUnreachable(endpoint, error) from None
+        raise HubUnreachable(endpoint, model, error) from None
 
 
 def _of_status(endpoint: str, model: str, status: int) -> HubError:

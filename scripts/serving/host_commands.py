@@ -19,7 +19,7 @@ from hf_serve.hosts.command_line import plain_errors
 from hf_serve.scripts.archives.model_store import list_archives
 from hf_serve.scripts.archives.verification import unpack_signed
 from hf_serve.scripts.command_line import split_names
-from hf_serve.scripts.installation import command_line
+from hf_serve.scripts.installation import command_line, install_line
 from hf_serve.scripts.paths import CONFIG
 from hf_serve.scripts.serving.background import BackgroundServer
 from hf_serve.scripts.serving.properties import default_ports
@@ -48,9 +48,7 @@ def require_environment(package: str) -> None:
     # An import here would come before the variables that Ray reads when it is imported.
     if find_spec(package) is None:
         raise KitError(
-            f"{package} is not installed in this environment; run"
-            f" pip install -r requirements/{package}.txt &&"
-            " pip install --no-deps -r requirements/openvino-no-deps.txt -e ."
+            f"{package} is not installed in this environment; run `{install_line(package)}`."
         )
 
 

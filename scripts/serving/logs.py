@@ -11,8 +11,13 @@ from pathlib import Path
 # The log of the server, with what its workers print.
 SERVER_LOG = "ts_log.log"
 POLL_SECONDS = 0.2
-# Levels as log4j writes them: in brackets, or as the value of a JSON object.
-PROBLEM = re.compile(r"\[(WARN|ERROR|FATAL) *\]|\"level\": ?\"(WARN|ERROR|FATAL)\"")
+# Levels as log4j writes them, in brackets or as the value of a JSON object, and what a worker says
+# of a failed request: TorchServe logs all lines of a worker as INFO.
+PROBLEM = re.compile(
+    r"""\[(WARN|ERROR|FATAL)[ ]*\] | "level":[ ]?"(WARN|ERROR|FATAL)"
+    | Request[ ]failed:[ ]request_id= | \b\w+[ ]in[ ]the[ ]handler,[ ]at[ ]""",
+    re.VERBOSE,
+)
 
 Filter = Callable[[str], bool]
 
@@ -22,7 +27,7 @@ def log_filter(model: str | None, *, problems: bool) -> Filter:
 
     Args:
         model: the model whose workers' lines are shown; None for all lines.
-        problems: whether only warnings and errors are shown.
+        problems: whether only warnings, errors and failed requests are shown.
     """
     # The name of a thread that copies what a worker prints, such as W-9000-sentiment_1.0-stdout.
     worker = re.compile(rf"\bW-\d+-{re.escape(model)}_[^\s\"_]*(?=[\s\"])") if model else None

@@ -15,6 +15,7 @@ from hf_serve.handlers.errors import KitError
 from hf_serve.scripts.archives.model_store import versioned, write_default
 from hf_serve.scripts.archives.verification import SignedStore
 from hf_serve.scripts.installation import command_line
+from hf_serve.scripts.paths import MODEL_STORE
 from hf_serve.scripts.serving.tokens import Tokens
 
 SUFFIXES = (".mar", ".tar.gz", "")
@@ -147,7 +148,7 @@ class Rollout:
                 f"{self.model} {version} stays loaded: clients sent it {asked:g} requests in"
                 f" {seconds:g} s. Give them an address that follows the default version, such as"
                 f" /models/{self.model}/invoke?path=/v1/, then run"
-                f" `rollout.py retire {self.model} {version}`."
+                f" `{command_line('rollout', 'retire', self.model, version)}`."
             )
 
     def _asked(self, version: str) -> float:
@@ -191,10 +192,12 @@ class Rollout:
         for suffix in SUFFIXES:
             if (self.store / f"{stem}{suffix}").exists():
                 return f"{stem}{suffix}"
-        raise RolloutFailed(
-            f"{self.store} has no {stem}.mar; pack it with"
-            f" `{command_line('pack')} … --version {version} --versioned`."
+        is_usual = self.store.resolve() == MODEL_STORE.resolve()
+        to = [] if is_usual else ["--export-path", self.store]
+        command = command_line(
+            "pack", f"{self.model}.yaml", "--version", version, "--versioned", *to
         )
+        raise RolloutFailed(f"{self.store} has no {stem}.mar; pack it with `{command}`.")
 
     def _register(self, file: str, version: str, workers: int) -> None:
         if version in self.versions():
@@ -278,8 +281,8 @@ class Rollout:
         )
         if answer.status_code == 405:
             raise RolloutFailed(
-                "The management API does not register models; set enable_model_api=true in"
-                " config.properties, with token authorization on."
+                "The management API does not register models; start the server with"
+                " --allow-rollouts, or set enable_model_api=true in config.properties."
             )
         if answer.is_error:
             raise RolloutFailed(f"TorchServe answered {method} {path}: {_message(answer)}")

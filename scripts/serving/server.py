@@ -49,6 +49,7 @@ class Server:
         scratch: temporary folder for unpacked archives, removed when the server stops.
         public_key: the key that its archives are signed with; None for any archives.
         left_out: why archives are not served that were to be, by the name of their model.
+        model_store: the folder of its archives; None where the state file does not say.
     """
 
     pid: int
@@ -59,6 +60,7 @@ class Server:
     scratch: Path
     public_key: Path | None = None
     left_out: dict[str, str] = field(default_factory=dict)
+    model_store: Path | None = None
 
     def signed_store(self, source: Path) -> SignedStore | None:
         """Return the model store of a server with a key, given the folder of archives."""
@@ -149,12 +151,13 @@ class Server:
         if not (workdir / STATE_FILE).is_file():
             return None
         state = read_state(workdir / STATE_FILE)
-        key = state.get("public_key")
+        key, store = state.get("public_key"), state.get("model_store")
         try:
             converted = {
                 "workdir": workdir,
                 "scratch": Path(state["scratch"]),
                 "public_key": Path(key) if key else None,
+                "model_store": Path(store) if store else None,
                 "ports": Ports(**state["ports"]),
             }
             return cls(**{**state, **converted})

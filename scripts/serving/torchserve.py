@@ -123,7 +123,8 @@ class TorchServe:
     def _launch_in(self, scratch: Path, java: Path, models: Mapping[str, str]) -> Server:
         workdir = self.workdir.resolve()
         key = self.public_key and self.public_key.resolve()
-        server = Server(0, 0.0, dict(models), self.ports, workdir, scratch, key)
+        store = self.model_store.resolve()
+        server = Server(0, 0.0, dict(models), self.ports, workdir, scratch, key, model_store=store)
         server = self._with_readable(server)
         logs, settings = _fresh_logs(workdir), self._settings(server)
         write_properties(workdir / "config.properties", settings)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Iterator
 from dataclasses import astuple
 from pathlib import Path
@@ -19,7 +20,8 @@ import pytest
 import yaml
 
 from hf_serve.demo_models.minilm import minilm
-from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.config.handler_section import HandlerSection
+from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig
 from hf_serve.scripts import run_model
 from hf_serve.scripts.hub.client import Hub
 from hf_serve.scripts.hub.model_check import check_model
@@ -103,9 +105,35 @@ def test_names_are_parts_of_urls(tmp_path: Path) -> None:
     ],
 )
 def test_a_command_shows_how_a_model_is_asked(mode: str, part: str) -> None:
-    command = example_of("m", mode, "http://127.0.0.1:8000")
+    command = example_of("m", HandlerSection(mode=mode), "http://127.0.0.1:8000")
     assert command.startswith("curl http://127.0.0.1:8000/predictions/m")
     assert part in command
+
+
+def test_a_command_asks_an_adapter() -> None:
+    handler = HandlerSection(mode="text_generation", adapters={"french": "f", "dutch": "d"})
+    assert '"adapter_id": "french"' in example_of("m", handler, "http://127.0.0.1:8000")
+
+
+ARCHIVED = {"handler": {"mode": "fill_mask", "model_name": "org/name"}}
+
+
+@pytest.mark.parametrize("keys", [None, "my keys.txt"])
+def test_a_model_has_a_command_wherever_its_yaml_is(tmp_path: Path, keys: str | None) -> None:
+    archive = tmp_path / "m.mar"
+    manifest = {"model": {"modelName": "m", "handler": "h.py", "configFile": CONFIG_FILE}}
+    with zipfile.ZipFile(archive, "w") as packed:
+        packed.writestr("MAR-INF/MANIFEST.json", json.dumps(manifest))
+        packed.writestr(CONFIG_FILE, yaml.safe_dump(ARCHIVED))
+    file = Path(keys) if keys else None
+    message = run_model._message([archive], "http://127.0.0.1:8000", file)
+    assert "curl http://127.0.0.1:8000/predictions/m" in message
+    assert ("$(head -n 1 'my keys.txt')" in message) is bool(keys)
+
+
+def test_an_archive_that_is_none_has_no_command(tmp_path: Path) -> None:
+    (tmp_path / "m.mar").write_text("no archive")
+    assert "curl" not in run_model._message([tmp_path / "m.mar"], "http://127.0.0.1:8000", None)
 
 
 @pytest.fixture

@@ -11,10 +11,14 @@ from pathlib import Path
 import httpx
 import pytest
 
+from hf_serve.handlers.errors import KitError
+from hf_serve.scripts import serve
 from hf_serve.scripts.serving.fork_server.start import VARIABLE
 from hf_serve.scripts.serving.ports import free_ports, is_free
 from hf_serve.scripts.serving.processes import group_members
+from hf_serve.scripts.serving.properties import read_properties
 from hf_serve.scripts.serving.server import Server
+from tests.sentences import refused
 from tests.standins.archives import ECHO, write_archive
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "serve.py"
@@ -128,6 +132,18 @@ def test_in_the_foreground_a_signal_stops_all_of_it(line: Line) -> None:
 
     assert "org.pytorch.serve" in log
     assert not group_members(server.pid)
+
+
+def test_tokens_that_one_url_has_not_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "config.properties"
+    config.write_text("enable_model_api=true\n")
+    monkeypatch.setattr(serve, "CONFIG", config)
+    with pytest.raises(SystemExit):
+        serve.start(workdir=tmp_path / "server", url_port=free_ports().inference)
+    with refused(KitError, "config.properties", "disable_token_authorization", "--api-key-file"):
+        serve._require_no_tokens(read_properties(config))
 
 
 def test_stopping_what_does_not_run_is_no_error(line: Line) -> None:

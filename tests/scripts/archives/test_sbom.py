@@ -22,8 +22,9 @@ from hf_serve.handlers.config.model_config import CONFIG_FILE
 from hf_serve.handlers.formats import CHOICE_FILE
 from hf_serve.scripts.archives.manifest import MANIFEST_FILE, manifest
 from hf_serve.scripts.archives.packing import pack
-from hf_serve.scripts.archives.sbom import KIT, NoSums, _packages, sbom, write_sbom
+from hf_serve.scripts.archives.sbom import NoSums, _packages, sbom, write_sbom
 from hf_serve.scripts.archives.verification import verify_archive
+from hf_serve.scripts.installation import DISTRIBUTION
 from tests.sentences import refused
 
 
@@ -125,7 +126,7 @@ def test_the_packages_of_a_format_are_those_of_its_archives_only(
         components = sbom(files)["components"]
         found = {each["purl"].split("/")[1].split("@")[0] for each in components if "purl" in each}
         assert found & others >= own[name]
-        assert not found & {"pytest", "ray", "kserve", "mkdocs", KIT}
+        assert not found & {"pytest", "ray", "kserve", "mkdocs", DISTRIBUTION}
         # The extras of modes and settings, and what they require.
         assert found >= {"torch", "pandas", "cryptography", "soundfile"} & installed()
     pretrained, exported = (sbom(documents[name]) for name in ("pretrained", "openvino"))

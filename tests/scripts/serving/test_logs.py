@@ -20,6 +20,8 @@ LINES = [
     "2026-11-27T10:00:00,003 [WARN ] W-9000-sentiment_1.0-stdout MODEL_LOG - Slow",
     "2026-11-27T10:00:00,004 [INFO ] W-9001-sentiment_de_1.0-stdout MODEL_LOG - Loaded",
     '{"time": "t", "level": "ERROR", "thread": "W-9000-sentiment_1.0-stderr", "message": "No"}',
+    "t [INFO ] W-9000-sentiment_1.0-stdout MODEL_LOG - Request failed: request_id=7 status=500",
+    "t [INFO ] W-9000-sentiment_1.0-stdout MODEL_LOG - KeyError in the handler, at a.py:1 b",
 ]
 
 
@@ -34,14 +36,14 @@ def workdir(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("options", "shown"),
     [
-        ({}, [0, 1, 2, 3, 4]),
-        ({"lines": 2}, [3, 4]),
+        ({}, [0, 1, 2, 3, 4, 5, 6]),
+        ({"lines": 2}, [5, 6]),
         ({"lines": 0}, []),
-        ({"model": "sentiment"}, [1, 2, 4]),
-        ({"model": "sentiment", "lines": 1}, [4]),
+        ({"model": "sentiment"}, [1, 2, 4, 5, 6]),
+        ({"model": "sentiment", "lines": 1}, [6]),
         ({"model": "sentiment_de"}, [3]),
         ({"model": "sent.*"}, []),
-        ({"problems": True}, [2, 4]),
+        ({"problems": True}, [2, 4, 5, 6]),
     ],
 )
 def test_the_last_lines_are_shown(

@@ -129,7 +129,7 @@ def test_the_former_version_is_unloaded_if_asked_for(rollout: Rollout, server: S
 def test_a_version_that_clients_ask_for_stays_loaded(rollout: Rollout, server: StandIn) -> None:
     server.loyal = {"1.0": 3}
     with refused(
-        RolloutFailed, "m 1.0", 3, "/models/m/invoke?path=/v1/", "rollout.py retire m 1.0"
+        RolloutFailed, "m 1.0", 3, "/models/m/invoke?path=/v1/", "scripts/rollout.py retire m 1.0"
     ):
         rollout.to("2.0", watch=0, retire=True)
     assert (server.default, server.versions) == ("2.0", ["1.0", "2.0"])

@@ -1,0 +1,62 @@
+"""The work folder of the server that a command is about, where no option names it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hf_serve.handlers.errors import KitError
+from hf_serve.scripts.paths import BUILD
+from hf_serve.scripts.serving.logs import SERVER_LOG
+from hf_serve.scripts.serving.server import Server
+
+# The folder of `hf-serve run`, and the work folder of its server in it.
+RUN_FOLDER, SERVER_FOLDER = Path("hf-serve"), "server"
+STARTED = BUILD / "server"
+RUN = RUN_FOLDER / SERVER_FOLDER
+
+Workdir = Annotated[
+    Path | None,
+    typer.Option(
+        help="Holds the server's settings and logs.",
+        show_default=f"that of the server that runs: {STARTED} or {RUN}",
+    ),
+]
+
+
+class SeveralServers(KitError):
+    """Two servers run, and a command names neither."""
+
+    def __init__(self, first: Path, second: Path) -> None:
+        super().__init__(
+            f"Servers with the work folders {first} and {second} run; name one with --workdir."
+        )
+
+
+def find_workdir(named: Path | None) -> Path:
+    """Return the work folder that a command names, or else that of the server of this folder.
+
+    It is the folder of the server that runs, whether `start` or `run` started it. Where none runs,
+    it is the folder with the newest log.
+
+    Raises:
+        SeveralServers: two servers run.
+    """
+    if named is not None:
+        return named
+    running = [folder for folder in (STARTED, RUN) if _runs(folder)]
+    if len(running) > 1:
+        raise SeveralServers(*running)
+    return running[0] if running else max(STARTED, RUN, key=_logged_at)
+
+
+def _runs(workdir: Path) -> bool:
+    server = Server.of(workdir)
+    return server is not None and server.is_alive()
+
+
+def _logged_at(workdir: Path) -> float:
+    log = workdir / "logs" / SERVER_LOG
+    return log.stat().st_mtime if log.is_file() else 0.0
