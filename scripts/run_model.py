@@ -19,12 +19,7 @@ import typer
 import yaml
 from rich.console import Console
 
-from hf_serve.handlers.config.handler_section import (
-    CHECKPOINT,
-    CUSTOM_MODE,
-    HandlerSection,
-    modes,
-)
+from hf_serve.handlers.config.handler_section import CHECKPOINT, CUSTOM_MODE, HandlerSection, modes
 from hf_serve.handlers.config.messages import suggest
 from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig
 from hf_serve.handlers.errors import KitError
