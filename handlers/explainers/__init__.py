@@ -1,4 +1,4 @@
-"""Explanation methods: `<method>.py` has one class `Explainer`, which wraps a Captum method."""
+"""Explanation methods: each is an `Explainer`, which wraps a method of Captum."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def get(method: str) -> type[BaseExplainer]:
-    """Return the `Explainer` of `handlers/explainers/<method>.py`."""
+    """Return the `Explainer` of a method."""
     explainer: type[BaseExplainer] = EXPLAINERS.load(method)
     return explainer
 

@@ -1,4 +1,4 @@
-"""Integrated gradients along the straight line from a baseline to the input, here of pixels.
+"""Integrated gradients along the straight line from a baseline to the input: pixels or embeddings.
 
 Sundararajan, Taly and Yan: Axiomatic Attribution for Deep Networks, 2017. Uses Captum's
 IntegratedGradients with Gauss-Legendre quadrature. The integration is adaptive: an interval whose
@@ -16,6 +16,7 @@ from captum.attr import IntegratedGradients
 
 from .base import AnyTarget, Attribution, AttributionBatch, BaseExplainer
 from .bases.image import PixelBatch
+from .bases.text import TokenBatch
 
 Item = TypeVar("Item")
 
@@ -86,6 +87,12 @@ class Explainer(IntegratedGradientsExplainer):
     """Integrates in the space of pixels, whose values are added up for each patch."""
 
     takes = PixelBatch
+
+
+class LayerExplainer(IntegratedGradientsExplainer):
+    """Integrates in the space of embeddings, because there is nothing between two token ids."""
+
+    takes = TokenBatch
 
 
 class IntegrationPath:

@@ -1,7 +1,8 @@
-"""Explanations of the token in the place of a mask.
+"""Which words of a text give an entry of the vocabulary its score.
 
-`target` is a word or token, by default the most likely one. Of a text with several masks it is
-explained in the place of the first one, or of another: `{"mask": 1, "token": "london"}`.
+`target` is a token, by default the one with the highest score. In the place of a mask it is a word;
+of a text with several masks it is explained in the place of the first one, or of another:
+`{"mask": 1, "token": "london"}`. Of a sparse embedding it is a text or a number.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import numpy.typing as npt
 
 from ...config.messages import quote
 from ...errors import BadRequest
+from ...tasks import fill_mask, sparse_embedding
 from ...tasks.base import Label
 from ...tasks.bases.labels import softmax
-from ...tasks.fill_mask import Task
+from ...tasks.sparse_embedding import OUTPUT
 from ...types.request import RequestState
 from ..base import AttributionTarget
-from ..bases.text import Explanation, TextExplanationTarget
+from ..bases.text import Explanation, TextExplanationTarget, target_at
 from .base import as_integer, require_keys
 
 
@@ -37,7 +39,7 @@ class TokenExplanation(Explanation):
     target: TokenTarget
 
 
-class ExplanationTarget(TextExplanationTarget[Task]):
+class MaskTarget(TextExplanationTarget[fill_mask.Task]):
     """Explains the logit of one token in the place of one mask."""
 
     results = TokenExplanation
@@ -80,3 +82,47 @@ class ExplanationTarget(TextExplanationTarget[Task]):
             "label": str(self.task.tokenizer.decode([token])),
             "score": float(scores[token]),
         }
+
+
+class WeightTarget(Label):
+    """An entry of the vocabulary, its weight and its number."""
+
+    index: int
+
+
+class WeightExplanation(Explanation):
+    """Why an entry of the vocabulary has its weight."""
+
+    prediction: WeightTarget
+    target: WeightTarget
+
+
+class EntryTarget(TextExplanationTarget[sparse_embedding.Task]):
+    """Explains the weight of one entry of the vocabulary."""
+
+    results = WeightExplanation
+    example_target = "bar"
+
+    def select(self, state: RequestState) -> list[AttributionTarget]:
+        return [target_at(state, 0, self.segments(state), OUTPUT, (self._entry(state),))]
+
+    def describe(self, state: RequestState, selected: AttributionTarget) -> dict[str, Any]:
+        return {
+            "prediction": self._weight(state, int(state.outputs[0][OUTPUT].argmax())),
+            "target": self._weight(state, selected.index[0]),
+        }
+
+    def _entry(self, state: RequestState) -> int:
+        target, weights = state.settings.target, state.outputs[0][OUTPUT]
+        if target is None:
+            return int(weights.argmax())
+        if not isinstance(target, str):
+            return as_integer(target, "target", len(weights))
+        known = self.task.tokenizer.get_vocab().get(target)
+        if known is None or known >= len(weights):
+            raise BadRequest("target is no entry of this model's vocabulary; send one.")
+        return int(known)
+
+    def _weight(self, state: RequestState, index: int) -> WeightTarget:
+        score = float(state.outputs[0][OUTPUT][index])
+        return {"label": self.task.token(index), "score": score, "index": index}
