@@ -23,6 +23,7 @@ from ...types.parameters import WholeNumbers
 from ...types.request import Request
 from ..base import KeyTable, ParsedRequest, Route, honoured, ignored, refused
 from .endpoint import Body, Call, Endpoint, adapter_parameters
+from .errors import KeyNeedsAnother
 from .types import DetailedTranscription, OpenAIError, Transcription
 
 Format = Literal["json", "text", "srt", "verbose_json", "vtt"]
@@ -165,6 +166,9 @@ class Transcriptions(Endpoint[TranslationBody]):
         body = super().read_body(fields)
         if getattr(body, "stream", None):
             raise Unprocessable("stream cannot be done by this server; leave it out.")
+        if GRANULARITIES in fields and not body.has_times:
+            # Subtitles of words are an extension of this server.
+            raise KeyNeedsAnother(GRANULARITIES, "response_format: verbose_json")
         return body
 
     def parsed_request(self, http_request: HttpRequest, body: TranslationBody) -> ParsedRequest:

@@ -34,6 +34,7 @@ from ...types.request import TokenIds
 from ..base import Key, KeyTable, honoured, ignored, refused
 from ..truncation import PromptTokens
 from .endpoint import Body
+from .errors import KeyNeedsAnother
 
 ANY_OBJECT = {"type": "object"}
 # What vLLM binds a text to, by the names of its `structured_outputs` and after `guided_`.
@@ -180,6 +181,10 @@ class Sampling(Body):
     guided_choice: Any = None
     guided_grammar: Any = None
 
+    def check_supported(self) -> None:
+        if self.stream_options is not None and not self.stream:
+            raise KeyNeedsAnother("stream_options", "stream: true")
+
     @field_validator("seed")
     @classmethod
     def _seed_in_range(cls, seed: int | None) -> int | None:
@@ -259,11 +264,13 @@ class ChatBody(Sampling):
     logprobs: bool | None = None
     top_logprobs: TopTokens | None = None
 
-    @model_validator(mode="after")
-    def _check_top_logprobs(self) -> Self:
+    def check_supported(self) -> None:
+        super().check_supported()
         if self.top_logprobs is not None and not self.logprobs:
-            raise ValueError("top_logprobs is set without logprobs; set logprobs to true")
-        return self
+            raise KeyNeedsAnother("top_logprobs", "logprobs: true")
+        given = {name: getattr(self, name) for name in ("tools", "tool_choice")}
+        if given["tools"] is None and given["tool_choice"] not in (None, "none"):
+            raise KeyNeedsAnother("tool_choice", "tools")
 
     @property
     def max_new_tokens(self) -> int | None:
@@ -282,6 +289,7 @@ class CompletionBody(Sampling):
     logprobs: TopTokens | None = None
 
     def check_supported(self) -> None:
+        super().check_supported()
         if self.echo and self.logprobs is not None:
             raise Unprocessable(
                 "logprobs cannot be done with echo, as those of the prompt are not computed"

@@ -27,6 +27,21 @@ class ModelNotFound(NotFound):
         super().__init__(f"There is no model {quote(requested)} here; there are {names}.")
 
 
+class KeyNeedsAnother(BadRequest):
+    """A key is set that has an effect only with another one, which is not.
+
+    Args:
+        param: the key.
+        other: the other key, with the value that it should have.
+    """
+
+    def __init__(self, param: str, other: str) -> None:
+        self.param = param
+        super().__init__(
+            f"{param} has an effect only with {other}; set it too, or leave {param} out."
+        )
+
+
 class ContextLengthExceeded(BadRequest):
     """A text, or it and the new one that it asks for, has more tokens than the model takes.
 
@@ -50,6 +65,7 @@ def key_names(path: str, inputs_key: str) -> dict[str, str]:
         "inputs": inputs_key,
         "messages": inputs_key,
         "max_new_tokens": most,
+        "min_new_tokens": "min_tokens",
         "max_length": "truncate_prompt_tokens",
         "num_return_sequences": "n",
         "top_n_tokens": tokens,
@@ -77,6 +93,8 @@ def error_body(error: RequestError) -> OpenAIError:
     }
     if isinstance(error, ModelNotFound):
         problem |= {"param": "model", "code": "model_not_found"}
+    if isinstance(error, KeyNeedsAnother):
+        problem["param"] = error.param
     if isinstance(error, ContextLengthExceeded):
         problem |= {"param": error.param, "code": CONTEXT_CODE}
     return {"error": problem}

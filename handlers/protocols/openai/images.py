@@ -27,7 +27,7 @@ from ...media.images import convert_png
 from ...types.request import Request
 from ..base import KeyTable, ParsedRequest, Route, ignored, refused
 from .endpoint import Body, Call, Endpoint
-from .errors import error_body
+from .errors import KeyNeedsAnother, error_body
 from .types import ImageEvent, ImageFormat, ImagesResponse, OpenAIError
 
 EXTENSIONS = ("negative_prompt", "num_inference_steps", "guidance_scale", "seed")
@@ -65,6 +65,8 @@ class ImageBody(Body):
             raise Unprocessable("Images have no transparent background; leave background out.")
         if self.stream and (self.n or 1) > 1:
             raise Unprocessable("A stream has one image; leave n out, or stream.")
+        if self.output_compression not in (None, 100) and self.output_format in (None, "png"):
+            raise KeyNeedsAnother("output_compression", "output_format: jpeg or webp")
         if self.partial_images:
             raise Unprocessable("A stream has whole images alone; leave partial_images out.")
 

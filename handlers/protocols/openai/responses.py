@@ -35,6 +35,7 @@ from ...types.request import MAX_MESSAGES, GeneratedToken, Request
 from ..base import Key, KeyTable, ParsedRequest, Route, check_count, honoured, ignored, refused
 from .bodies import BOOKKEEPING, SCHEDULING, Items, Sampling
 from .endpoint import Body, Call, Endpoint, adapter_parameters, served_name
+from .errors import KeyNeedsAnother
 from .types import (
     OpenAIError,
     OutputMessage,
@@ -61,8 +62,13 @@ class ResponseBody(Body):
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     stream: bool | None = None
+    stream_options: dict[str, Any] | None = None
     store: bool | None = None
     metadata: dict[str, str] | None = None
+
+    def check_supported(self) -> None:
+        if self.stream_options is not None and not self.stream:
+            raise KeyNeedsAnother("stream_options", "stream: true")
 
     @field_validator("input", mode="wrap")
     @classmethod
@@ -228,9 +234,10 @@ KEYS = KeyTable.of(
     BOOKKEEPING,
     SCHEDULING,
     honoured("metadata"),
-    # A stream has its usage in any case; there are no tools to call.
-    ignored("stream_options", "tool_choice", "parallel_tool_calls", "max_tool_calls"),
+    # There are no tools to call.
+    ignored("parallel_tool_calls", "max_tool_calls"),
     refused(
+        tool_choice=["auto", "none"],
         background=False,
         include=[],
         prompt=[],

@@ -211,6 +211,7 @@ def test_a_stream_of_openai_has_comments_and_the_image(model: Served) -> None:
     ("more", "status", "facts"),
     [
         ({"response_format": "url"}, 422, ["response_format"]),
+        ({"output_compression": 50}, 400, ["output_compression", "output_format"]),
         ({"background": "transparent"}, 422, ["background", "transparent"]),
         ({"stream": True, "partial_images": 2}, 422, ["partial_images"]),
         ({"size": "large"}, 400, ["size"]),

@@ -156,6 +156,18 @@ def test_a_translation_is_in_english(whisper: Served, letters: Served) -> None:
         (FILES[0], {"language": "klingon"}, 400, ["language"]),
         (FILES[0], {"stream": "true"}, 422, ["stream"]),
         (FILES[0], {"timestamp_granularities": "letter"}, 400, ["timestamp_granularities"]),
+        (
+            FILES[0],
+            {"timestamp_granularities": "word"},
+            400,
+            ["timestamp_granularities", "verbose_json"],
+        ),
+        (
+            FILES[0],
+            {"timestamp_granularities": "word", "response_format": "text"},
+            400,
+            ["timestamp_granularities", "verbose_json"],
+        ),
         (b"", {}, 400, []),
     ],
 )

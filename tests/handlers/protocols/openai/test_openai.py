@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -465,7 +465,7 @@ def test_an_error_has_the_names_of_the_body(model: Served) -> None:
         ),
         (
             "completions",
-            {"prompt": "a", "stream_options": {"include_usage": 5}},
+            {"prompt": "a", "stream": True, "stream_options": {"include_usage": 5}},
             400,
             ["stream_options.include_usage"],
         ),
@@ -504,6 +504,66 @@ def test_a_request_that_cannot_be_answered_gets_openais_error(
     error = read_json(answer.body)["error"]
     assert (answer.status, error["type"]) == (status, "invalid_request_error")
     assert error["message"] == Sentence(*facts)
+
+
+INPUTS: Mapping[str, Any] = {
+    "chat/completions": {"messages": CHAT},
+    "completions": {"prompt": "a"},
+    "responses": {"input": "a"},
+}
+NAMED_CALL = {"type": "function", "function": {"name": "look"}}
+
+
+@pytest.mark.parametrize(
+    ("path", "given", "other"),
+    [
+        ("chat/completions", {"stream_options": {"include_usage": True}}, "stream"),
+        ("chat/completions", {"stream_options": {}, "stream": False}, "stream"),
+        ("completions", {"stream_options": {"include_usage": False}}, "stream"),
+        ("responses", {"stream_options": {"include_obfuscation": False}}, "stream"),
+        ("chat/completions", {"top_logprobs": 2}, "logprobs"),
+        ("chat/completions", {"top_logprobs": 2, "logprobs": False}, "logprobs"),
+        ("chat/completions", {"tool_choice": "auto"}, "tools"),
+        ("chat/completions", {"tool_choice": "required"}, "tools"),
+        ("chat/completions", {"tool_choice": NAMED_CALL}, "tools"),
+    ],
+)
+def test_a_key_that_needs_another_is_refused_without_it(
+    model: Served, path: str, given: Any, other: str
+) -> None:
+    answer = call(model, path, {**INPUTS[path], **given})
+    error = read_json(answer.body)["error"]
+    name = next(iter(given))
+    assert (answer.status, error["param"], error["code"]) == (400, name, None)
+    assert (error["type"], error["message"]) == ("invalid_request_error", Sentence(name, other))
+
+
+@pytest.mark.parametrize(
+    ("path", "given"),
+    [
+        ("chat/completions", {"stream_options": None, "tool_choice": None, "top_logprobs": None}),
+        ("chat/completions", {"tool_choice": "none", "parallel_tool_calls": False}),
+        ("chat/completions", {"tool_choice": "auto", "tools": []}),
+        ("completions", {"stream_options": None}),
+        ("responses", {"tool_choice": "auto", "max_tool_calls": 2, "stream_options": None}),
+    ],
+)
+def test_a_key_that_changes_nothing_needs_no_other(model: Served, path: str, given: Any) -> None:
+    few = {"max_output_tokens": 2} if path == "responses" else FEW
+    assert ask(model, path, **INPUTS[path], **few, **given)
+
+
+def test_a_response_calls_no_tools(model: Served) -> None:
+    for choice in ("required", {"type": "function", "name": "look"}):
+        answer = call(model, "responses", {"input": "a", "tool_choice": choice})
+        message = read_json(answer.body)["error"]["message"]
+        assert (answer.status, message) == (422, Sentence("tool_choice"))
+
+
+def test_a_key_has_the_name_of_the_body(model: Served) -> None:
+    answer = call(model, "completions", {"prompt": "a", "min_tokens": 9, "max_tokens": 2})
+    message = read_json(answer.body)["error"]["message"]
+    assert (answer.status, message) == (400, Sentence("min_tokens", 9, "max_tokens", 2))
 
 
 @pytest.mark.parametrize("stream", [True, False])
