@@ -9,7 +9,7 @@ import pytest
 
 from hf_serve.handlers.errors import DeadlineExceeded, Unprocessable
 from hf_serve.handlers.explainers.base import AttributionBatch
-from hf_serve.handlers.explainers.integrated_gradients import LayerExplainer
+from hf_serve.handlers.explainers.gradients import LayerExplainer
 from hf_serve.handlers.explainers.runner import TimeShares, weights_of
 from hf_serve.handlers.process.deadline import Deadline
 from hf_serve.handlers.types.request import Request

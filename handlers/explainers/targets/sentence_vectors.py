@@ -1,7 +1,7 @@
-"""Which words of two sentences drive their similarity.
+"""Which words of sentences drive their similarity, by the vectors of the sentences.
 
-`target` is the number of a sentence, by default of the most similar one. Each side is
-explained with the vector of the other as it is.
+`target` is the other text of an embedding; by default the length of its own vector is explained. Of
+a similarity it is the number of a sentence, by default of the most similar one.
 """
 
 from __future__ import annotations
@@ -11,13 +11,20 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import torch
 
+from ...batching.tokenization import Window
 from ...checkpoints.sentence_transformers import OUTPUT
+from ...errors import BadRequest
+from ...tasks import sentence_embedding, sentence_similarity
 from ...tasks.base import Label
-from ...tasks.sentence_similarity import Task
-from ...types.request import RequestState
-from ..base import Attribution, AttributionTarget, Comparison
+from ...tasks.sentence_embedding import EmbeddingInput
+from ...types.parameters import TextExplanationParameters
+from ...types.request import Request, RequestState
+from ..base import Attribution, AttributionTarget, Comparison, unit_vector
 from ..bases.text import (
+    Explanation,
     Segments,
     Sums,
     TextExplanationTarget,
@@ -27,6 +34,58 @@ from ..bases.text import (
 )
 from .base import as_integer
 
+Vector = npt.NDArray[np.float32]
+
+
+class SimilarityExplanation(Explanation):
+    """Why two texts are similar; `label` of the target is the other text, `score` the cosine.
+
+    Without another text, `score` is the length of the text's vector.
+    """
+
+    prediction: Label
+    target: Label
+
+
+class EmbeddingTarget(TextExplanationTarget[sentence_embedding.Task]):
+    """Explains the cosine of a text's vector and another one, or else the vector's length."""
+
+    results = SimilarityExplanation
+    example_target = "The actors were brilliant."
+
+    def parse(self, request: Request, settings: TextExplanationParameters) -> EmbeddingInput:
+        item = self.task.parse(request)
+        if settings.target is None:
+            return item
+        other = self.task.read_text(settings.target, "target", item.parameters)
+        return replace(item, other=other)
+
+    def texts(self, state: RequestState, number: int) -> list[str]:
+        return [str(state.input.text.text)]
+
+    def select(self, state: RequestState) -> list[AttributionTarget]:
+        row, size = state.rows[0], state.input.parameters.dimensions
+        if not isinstance(row, Window):
+            raise BadRequest("Token ids are not explained; send a text.")
+        vector, *others = (
+            self.task.vector(each, normalize=False, dimensions=size) for each in state.outputs
+        )
+        if others:
+            comparison, score = Comparison(torch.from_numpy(others[0])), cosine(vector, others[0])
+        else:
+            # The cosine of a vector with itself is at its maximum, where its gradient is zero.
+            comparison = Comparison(torch.from_numpy(unit_vector(vector)), "dot")
+            score = float(np.linalg.norm(vector))
+        return [AttributionTarget(row, self.segments(state), OUTPUT, (), score, comparison)]
+
+    def describe(self, state: RequestState, selected: AttributionTarget) -> dict[str, Any]:
+        score = selected.score
+        other = state.input.other or state.input.text
+        return {
+            "prediction": {"label": "similarity", "score": score},
+            "target": {"label": str(other.text), "score": score},
+        }
+
 
 class SentenceTarget(Label):
     """A sentence of the request, by its number; its score is the similarity."""
@@ -34,7 +93,7 @@ class SentenceTarget(Label):
     index: int
 
 
-class SimilarityExplanation(Segments):
+class SentencesExplanation(Segments):
     """Which words of two sentences, `texts`, drive their similarity.
 
     Words of both are in one list, and `sequence_ids` has 0 for the source and 1 for the other.
@@ -49,10 +108,13 @@ class SimilarityExplanation(Segments):
     target: SentenceTarget
 
 
-class ExplanationTarget(TextExplanationTarget[Task]):
-    """Explains the similarity of the source and one sentence, from both sides."""
+class SimilarityTarget(TextExplanationTarget[sentence_similarity.Task]):
+    """Explains the similarity of the source and one sentence, from both sides.
 
-    results = SimilarityExplanation
+    Each side is explained with the vector of the other as it is.
+    """
+
+    results = SentencesExplanation
     example_target = 0
 
     def texts(self, state: RequestState, number: int) -> list[str]:
@@ -105,6 +167,12 @@ class ExplanationTarget(TextExplanationTarget[Task]):
         if target is None:
             return int(np.argmax(self.task.similarities(state.outputs)))
         return as_integer(target, "target", len(state.outputs) - 1)
+
+
+def cosine(first: Vector, second: Vector) -> float:
+    """Return the cosine of two vectors."""
+    lengths = float(np.linalg.norm(first)) * float(np.linalg.norm(second))
+    return float(np.dot(first, second)) / max(lengths, 1e-12)
 
 
 def _numbered(selected: Sequence[AttributionTarget]) -> list[AttributionTarget]:
