@@ -1,7 +1,7 @@
 """Which words of sentences drive their similarity, by the vectors of the sentences.
 
-`target` is the other text of an embedding; by default the length of its own vector is explained. Of
-a similarity it is the number of a sentence, by default of the most similar one.
+`target` is the text that an embedding is compared with; by default the length of the vector itself
+is explained. Of a similarity it is the number of a sentence, by default of the most similar one.
 """
 
 from __future__ import annotations
