@@ -21,7 +21,7 @@ from ..checkpoints.placement import pick_device
 from ..compat.torchserve import is_connected, send_parts
 from ..config.model_config import ModelConfig, serving_defaults
 from ..dispatcher import Dispatcher
-from ..errors import DeviceFailed, RequestError, WorkerHangs
+from ..errors import RequestError, WorkerHangs
 from ..http.limits import server_limits
 from ..http.request import HttpRequest, is_grpc
 from ..http.response import JSON, HttpResponse, encode_json, has_failed
@@ -136,9 +136,15 @@ class Worker:
         """Answer the batch and end the worker if its device has failed and nothing was sent."""
         if any(map(has_failed, responses)):
             self.engine.check_health()
-        if self.engine.device_failed and are_unsent(context, over_http, len(responses)):
-            errors = [each if each.status >= 400 else None for each in responses]
-            send_failures(context, errors, DeviceFailed())
+        failures = {index: each for index, each in enumerate(responses) if each.status >= 400}
+        if (
+            self.engine.device_failed
+            and failures
+            and are_unsent(context, over_http, len(responses))
+        ):
+            # The other responses were complete before the failure.
+            send_responses(context, over_http, dict(enumerate(responses)))
+            send_failures(context, failures)
             end_worker()
 
     def end_hanging(self, context: Any) -> None:
@@ -146,7 +152,8 @@ class Worker:
         headers = headers_of(context)
         over_http = {index for index, own in enumerate(headers) if not is_grpc(own)}
         if are_unsent(context, over_http, len(headers)):
-            send_failures(context, [None] * len(headers), WorkerHangs())
+            failure = _failure(WorkerHangs())
+            send_failures(context, dict.fromkeys(range(len(headers)), failure))
         end_worker()
 
 
@@ -269,22 +276,21 @@ def send_responses(
         del context.request_ids[index]
 
 
-def send_failures(
-    context: Any, responses: Sequence[HttpResponse | None], error: RequestError
-) -> None:
-    """Send errors, one instead of each response that is None; TorchServe goes on waiting.
+def send_failures(context: Any, failures: Mapping[int, HttpResponse]) -> None:
+    """Send the errors of rows; TorchServe goes on waiting.
 
-    Each of them is an error, after which TorchServe closes the connection. So neither the part to
-    follow nor the error that TorchServe adds when the worker ends reaches a client.
+    After each of them TorchServe closes the connection. So neither the part to follow nor the error
+    that TorchServe adds when the worker ends reaches a client.
     """
-    failure = HttpResponse(
-        encode_json(error.whole_body()), error.status, headers=dict(error.headers)
-    )
-    errors = [response or failure for response in responses]
-    for index, response in enumerate(errors):
+    for index, response in failures.items():
         set_response(context, index, response)
-    parts = [(index, response.body, None) for index, response in enumerate(errors)]
-    _send_parts(context, [*parts, (0, b"", True)])
+    parts = [(index, response.body, None) for index, response in failures.items()]
+    _send_parts(context, [*parts, (next(iter(failures)), b"", True)])
+
+
+def _failure(error: RequestError) -> HttpResponse:
+    body = encode_json(error.whole_body())
+    return HttpResponse(body, error.status, headers=dict(error.headers))
 
 
 def are_unsent(context: Any, over_http: set[int], count: int) -> bool:

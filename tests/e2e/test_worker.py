@@ -15,6 +15,7 @@ import psutil
 import pytest
 import yaml
 
+from hf_serve.scripts.archives.packing import pack
 from hf_serve.scripts.serving.server import Server
 from hf_serve.scripts.serving.torchserve import TorchServe
 from tests.waiting import wait_for
@@ -41,6 +42,21 @@ class FailingHandler(TransformersHandler):
             time.sleep(3600)
         return self.encode(queries)
 """
+# The code of a model, whose second call never ends.
+OWN_CODE = """
+import time
+
+
+class EndpointHandler:
+    def __init__(self, path=""):
+        self.calls = 0
+
+    def __call__(self, data):
+        self.calls += 1
+        if self.calls == 2:
+            time.sleep(3600)
+        return {"said": data["inputs"]}
+"""
 LIMITS = {"predict_timeout": 3, "explain_timeout": 6}
 CONFIG = {
     "batchSize": 8,
@@ -66,18 +82,29 @@ def server(
     subprocess.run(
         [archiver, *arguments, "--extra-files", files, "--export-path", store], check=True
     )
+    (folder / "handler.py").write_text(OWN_CODE, encoding="utf-8")
+    own = {
+        "mode": "custom",
+        "custom": "handler.py",
+        "model_name": str(folder),
+        "predict_timeout": 3,
+    }
+    (folder / "own.yaml").write_text(yaml.safe_dump({**CONFIG, "handler": own}), encoding="utf-8")
+    pack(folder / "own.yaml", export_path=store, checked=False)
     workdir = tmp_path_factory.mktemp("torchserve")
     with TorchServe(model_store=store, workdir=workdir, timeout=480) as server:
         yield server
 
 
-def ask_together(server: Server, *requests: tuple[str, Any]) -> list[tuple[int, httpx.Response]]:
+def ask_together(
+    server: Server, *requests: tuple[str, Any], model: str = "m"
+) -> list[tuple[int, httpx.Response]]:
     """Return the response to each path and body, and its place in the order of arrival."""
     order = count()
 
     def ask(request: tuple[str, Any]) -> tuple[int, httpx.Response]:
         path, body = request
-        url = f"{server.inference_url}/{path}/m"
+        url = f"{server.inference_url}/{path}/{model}"
         response = httpx.post(url, json=body, timeout=120, trust_env=False)
         return next(order), response
 
@@ -149,3 +176,11 @@ def test_a_worker_that_is_stopped_is_replaced(server: Server) -> None:
     wait_for(lambda: server.is_ready("m") and worker_pid(server) != before)
     ((_, response),) = ask_together(server, fine)
     assert response.status_code == 200
+
+
+def test_an_answer_that_was_ready_when_the_code_of_a_model_hung_is_sent(server: Server) -> None:
+    request = ("predictions", {"inputs": "fine"})
+    answers = [response for _, response in ask_together(server, request, request, model="own")]
+    assert sorted(response.status_code for response in answers) == [200, 503]
+    (ready,) = [response for response in answers if response.is_success]
+    assert ready.json() == {"said": "fine"}

@@ -17,6 +17,7 @@ from hf_serve.handlers.errors import WrongCheckpoint, WrongConfig
 from hf_serve.handlers.http.request import HttpRequest
 from hf_serve.handlers.http.response import HttpResponse
 from hf_serve.handlers.process.deadline import Deadline
+from hf_serve.handlers.telemetry.metrics import Meter
 from hf_serve.handlers.transformers_handler import TransformersHandler
 from tests.clock import Clock
 from tests.sentences import refused
@@ -229,6 +230,25 @@ def test_a_worker_whose_accelerator_failed_answers_503_and_ends(failing: Any) ->
     assert "the worker starts again; send the request again" in read_json(first[3])["message"]
     # The batch must not end: TorchServe would collect the next one while the worker ends.
     assert follows == ("a", 503, "true", b"")
+
+
+def test_responses_that_were_ready_before_the_failure_are_sent(
+    failing: Any, monkeypatch: Any
+) -> None:
+    handler, made = failing
+    made.cl_socket, made.request_ids = Frontend(), {0: "a", 1: "b"}
+
+    def dispatch(http_requests: Any, meter: Meter, *_: Any) -> list[HttpResponse]:
+        handler.engine.device_failed = True
+        meter.count(errors=1)
+        return [HttpResponse(b"{}"), HttpResponse(b"failed", 503)]
+
+    monkeypatch.setattr(handler.worker.dispatcher, "dispatch", dispatch)
+    with pytest.raises(Ended):
+        send(failing, *[({"body": "A fine film"}, {"Host": "h"})] * 2)
+    ready, failures = made.cl_socket.messages
+    assert ready == [("a", 200, "true", b"{}"), ("a", 200, "false", b"")]
+    assert failures == [("b", 503, None, b"failed"), ("b", 503, "true", b"")]
 
 
 def test_a_worker_that_sent_responses_before_it_failed_ends_with_the_next_batch(
