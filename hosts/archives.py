@@ -25,7 +25,7 @@ from hf_serve.hosts.mar import Mar, WrongMar, is_mar
 MANIFEST = Path("MAR-INF") / "MANIFEST.json"
 FOLDER_VARIABLE = "UNPACKED_ARCHIVES"
 SUFFIXES = (".mar", ".tar.gz")
-PACK = "pack one with `hf-serve pack` (scripts/create_archive.py)"
+HOW_TO_PACK = "pack one with `hf-serve pack` (scripts/create_archive.py)"
 HANDLERS = ("handlers.", "hf_serve.handlers.")
 IMPORTS = Path(__file__).resolve().parents[1] / "handlers" / "compat" / "imports.py"
 
@@ -172,7 +172,7 @@ def _unpack(path: Path, folder: Path) -> str:
             mar.unpack(folder)
             return mar.sha256
     except WrongMar as error:
-        raise ArchiveError(f"{path.parent / str(error)}; {PACK}.") from None
+        raise ArchiveError(f"{path.parent / str(error)}; {HOW_TO_PACK}.") from None
 
 
 def _only_folder(folder: Path) -> Path:

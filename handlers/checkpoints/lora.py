@@ -83,17 +83,13 @@ class LoraSettings(BaseModel):
                 " path_initial_model_for_weight_conversion"
             )
         others = (self.model_extra or {}).items()
-        found = next((key for key, value in others if not _is_unused(key, value)), None)
+        found = next((key for key, value in others if not (key in UNUSED or value in OFF)), None)
         if found is not None:
             raise ValueError(
                 f"sets {shorten(found)}, which this server does not run; train the adapter without"
                 " it, or merge it into the checkpoint"
             )
         return self
-
-
-def _is_unused(key: str, value: Any) -> bool:
-    return key in UNUSED or value in OFF
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -100,8 +101,8 @@ class Limits(BaseModel):
         Raises:
             WrongCheckpoint: the file is damaged.
         """
-        path = next((path for path in sorted(directory.glob("*.json")) if _is_limits(path)), None)
-        return read_model(path, Limits) if path else cls()
+        found = sorted(path for path in directory.glob("*.json") if LIMITS.fullmatch(path.name))
+        return read_model(found[0], Limits) if found else cls()
 
 
 class Settings(BaseModel):
@@ -208,10 +209,6 @@ class SentencePooling(PoolingHead):
             return slots.sum(values, positions) / weights.to(values.dtype)
         lengths = slots.lengths.to(values.dtype)
         return slots.sum(values) / (lengths if mode == "mean" else lengths.sqrt())
-
-
-def _is_limits(path: Path) -> bool:
-    return bool(LIMITS.fullmatch(path.name))
 
 
 def _check_default_prompt(settings: Settings) -> None:
@@ -512,12 +509,9 @@ def _dot(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     return (first * second).sum(-1)
 
 
-def _euclidean(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    return -torch.linalg.vector_norm(first - second, dim=-1)
-
-
-def _manhattan(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    return -torch.linalg.vector_norm(first - second, ord=1, dim=-1)
+def _nearness(first: torch.Tensor, second: torch.Tensor, order: int) -> torch.Tensor:
+    """Return the negative distance."""
+    return -torch.linalg.vector_norm(first - second, ord=order, dim=-1)
 
 
 # Each takes vectors of shape (..., size) and returns a number for each pair, the larger the more
@@ -525,6 +519,6 @@ def _manhattan(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
 SIMILARITIES: Mapping[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "cosine": torch.nn.functional.cosine_similarity,
     "dot": _dot,
-    "euclidean": _euclidean,
-    "manhattan": _manhattan,
+    "euclidean": partial(_nearness, order=2),
+    "manhattan": partial(_nearness, order=1),
 }

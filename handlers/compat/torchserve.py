@@ -256,11 +256,7 @@ def drop_receipts() -> None:
 
     Breaks when the line has another text.
     """
-    getLogger().addFilter(_is_no_receipt)
-
-
-def _is_no_receipt(record: LogRecord) -> bool:
-    return str(record.msg) != RECEIPT
+    getLogger().addFilter(lambda record: str(record.msg) != RECEIPT)
 
 
 class _OncePerInterval(Filter):

@@ -153,7 +153,7 @@ def measure_checkpoint(
     measure = _Measurement(task, load, load, rows)
     report = measure(_reference(spec).with_settings(dtype=dtype), spec, dtype)
     if not _is_sufficient(report, config) and _may_use_float32(report, config):
-        _log_rejection(report)
+        logger.warning("dtype: auto is float32, because in %s the model %s", report.dtype, report)
         exact = FidelityReport(report.rows, report.decisions, 1.0, 0.0, dtype="float32")
         report = replace(exact, rejected=report)
     if "min_agreement" not in config.handler.model_fields_set:
@@ -246,10 +246,6 @@ def _is_sufficient(report: FidelityReport, config: ModelConfig) -> bool:
 
 def _may_use_float32(report: FidelityReport, config: ModelConfig) -> bool:
     return config.handler.dtype == "auto" and report.dtype != "float32"
-
-
-def _log_rejection(report: FidelityReport) -> None:
-    logger.warning("dtype: auto is float32, because in %s the model %s", report.dtype, report)
 
 
 def _report(report: FidelityReport, config: ModelConfig, target: Path) -> FidelityReport:

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable
 from encodings import normalize_encoding
 from encodings.aliases import aliases
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -232,12 +233,8 @@ def _inflate(body: Bytes, size: int, window: int = zlib.MAX_WBITS) -> bytes:
     return content
 
 
-def _inflate_bare(body: Bytes, size: int) -> bytes:
-    return _inflate(body, size, NO_HEADER)
-
-
 DECODERS: dict[str, list[Callable[[Bytes, int], bytes]]] = {
     "gzip": [_gunzip],
     "x-gzip": [_gunzip],
-    "deflate": [_inflate, _inflate_bare],
+    "deflate": [_inflate, partial(_inflate, window=NO_HEADER)],
 }

@@ -20,7 +20,6 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 
 from ..config.messages import describe_validation_error, quote, suggest
@@ -163,12 +162,10 @@ class Parameters(WholeNumbers):
     @classmethod
     def _without_nulls(cls, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return parameters without those whose null has no meaning."""
-        not_null = {name for name, field in cls.model_fields.items() if not _accepts_null(field)}
-        return {
-            name: value
-            for name, value in given.items()
-            if value is not None or name not in not_null
-        }
+        fields = cls.model_fields.items()
+        not_null = {name for name, each in fields if type(None) not in get_args(each.annotation)}
+        nulls = {name for name, value in given.items() if value is None and name in not_null}
+        return {name: value for name, value in given.items() if name not in nulls}
 
     @classmethod
     def _by_name(cls, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -181,10 +178,6 @@ class Parameters(WholeNumbers):
             for choice in alias.choices
         }
         return {names.get(key, key): value for key, value in given.items()}
-
-
-def _accepts_null(field: FieldInfo) -> bool:
-    return type(None) in get_args(field.annotation)
 
 
 def parse_body(model: type[BodyT], content: Any) -> BodyT:

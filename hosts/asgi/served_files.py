@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hf_serve.hosts.archives import (
+    HOW_TO_PACK,
     MANIFEST,
     SUFFIXES,
     Archive,
@@ -58,7 +59,9 @@ class ServedFiles:
     def __init__(
         self, paths: Sequence[Path], model_name: str = "", environment: Mapping[str, str] = {}
     ) -> None:
-        self._folders = [path for path in paths if _is_folder_of_files(path)]
+        self._folders = [
+            path for path in paths if path.is_dir() and not (path / MANIFEST).is_file()
+        ]
         self._named = [path for path in paths if path not in self._folders]
         self._model_name, self._environment = model_name, environment
         self._before = self._known = self._stamps()
@@ -78,8 +81,7 @@ class ServedFiles:
         if not found:
             folders = ", ".join(map(str, self._folders))
             raise ArchiveError(
-                f"{folders} has no archives; pack one with `hf-serve pack`"
-                " (scripts/create_archive.py), or put a YAML file there."
+                f"{folders} has no archives; {HOW_TO_PACK}, or put a YAML file there."
             )
         if self._model_name and len(found) > 1:
             raise ArchiveError("--model-name names one model, and there are several archives.")
@@ -167,10 +169,6 @@ class ServedFiles:
                 reason = done.stderr.strip() or f"{command[0]} ended with {done.returncode}."
                 raise ArchiveError(f"{config} cannot be packed. {' '.join(reason.split())}")
         return store / f"{config.stem}.mar"
-
-
-def _is_folder_of_files(path: Path) -> bool:
-    return path.is_dir() and not (path / MANIFEST).is_file()
 
 
 def _files_in(folder: Path) -> Iterator[Path]:

@@ -124,7 +124,7 @@ def pack(
         packed.size,
         time.monotonic() - started,
         made,
-        _quality(packed.quality) if packed.quality else None,
+        FidelityReport.read(packed.quality) if packed.quality else None,
         Choice.read(packed.choice) if packed.choice else None,
         complete(config_path)[1] if made else {},
     )
@@ -176,10 +176,6 @@ def _pack(
         choice=choice if isinstance(choice, Path) else None,
     )
     return made, packed
-
-
-def _quality(path: Path) -> FidelityReport:
-    return FidelityReport.read(path)
 
 
 def _counter(total: int, on_progress: Callable[[int, int], None]) -> Callable[[int], None]:

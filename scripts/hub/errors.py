@@ -145,10 +145,9 @@ def hub_errors(endpoint: str, model: str, revision: str | None) -> Iterator[None
             "handler.model_name", f"is {model!r}", "give an id such as org/name, or a folder"
         ) from None
     except HfHubHTTPError as error:
-        raise _of_status(endpoint, model, error.response.status_code) from None
+        status = error.response.status_code
+        if status in (401, 403):
+            raise AccessDenied(endpoint, model) from None
+        raise HubFailed(endpoint, status) from None
     except (httpx.RequestError, httpx.InvalidURL) as error:
         raise HubUnreachable(endpoint, model, error) from None
-
-
-def _of_status(endpoint: str, model: str, status: int) -> HubError:
-    return AccessDenied(endpoint, model) if status in (401, 403) else HubFailed(endpoint, status)

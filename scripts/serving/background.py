@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -44,13 +43,14 @@ class BackgroundServerFailed(KitError):
 
 
 @dataclass(frozen=True)
-class BackgroundServer(ABC):
+class BackgroundServer:
     """A running server. Other processes find it by its work folder.
 
     Attributes:
         title: what messages call it.
         verbs: the verbs of `hf-serve` before `start` and `stop`.
         state_file: the file in the work folder that names the process.
+        ready_path: the path that answers with success once every model does.
         pid: the process, the leader of the process group.
         started: its start time, which distinguishes it from a later one with this id.
         workdir: the state, and the log `console.log`.
@@ -60,6 +60,7 @@ class BackgroundServer(ABC):
     title: ClassVar[str]
     verbs: ClassVar[tuple[str, ...]]
     state_file: ClassVar[str]
+    ready_path: ClassVar[str]
 
     pid: int
     started: float
@@ -81,13 +82,16 @@ class BackgroundServer(ABC):
         """Where messages of models are."""
         return self.console
 
-    @abstractmethod
     def is_ready(self) -> bool:
         """Return whether every model answers."""
+        try:
+            return self.get(self.ready_path).is_success
+        except httpx.TransportError:
+            return False
 
-    @abstractmethod
     def model_names(self) -> list[str]:
         """Return the names of the models."""
+        return [each["modelName"] for each in self.get("/models").json()["models"]]
 
     def models(self) -> dict[str, bool]:
         """Return whether each model answers."""
@@ -203,12 +207,7 @@ class KServeServer(BackgroundServer):
     title: ClassVar[str] = "KServe's server"
     verbs: ClassVar[tuple[str, ...]] = ("kserve",)
     state_file: ClassVar[str] = "kserve_server.json"
-
-    def is_ready(self) -> bool:
-        try:
-            return self.get("/v2/health/ready").is_success
-        except httpx.TransportError:
-            return False
+    ready_path: ClassVar[str] = "/v2/health/ready"
 
     def model_names(self) -> list[str]:
         return list(self.get("/v1/models").json()["models"])
@@ -240,15 +239,7 @@ class OneUrl(BackgroundServer):
     title: ClassVar[str] = "The server at one URL"
     verbs: ClassVar[tuple[str, ...]] = ()
     state_file: ClassVar[str] = "one_url.json"
-
-    def is_ready(self) -> bool:
-        try:
-            return self.get("/v2/health/live").is_success
-        except httpx.TransportError:
-            return False
-
-    def model_names(self) -> list[str]:
-        return [each["modelName"] for each in self.get("/models").json()["models"]]
+    ready_path: ClassVar[str] = "/v2/health/live"
 
 
 def start_one_url(
@@ -319,9 +310,6 @@ class RayServer(BackgroundServer):
 
     def is_ready(self) -> bool:
         return (self.workdir / READY_FILE).is_file()
-
-    def model_names(self) -> list[str]:
-        return [each["modelName"] for each in self.get("/models").json()["models"]]
 
     def logs(self) -> str:
         """Return what the processes of Ray have logged."""
