@@ -1,4 +1,4 @@
-"""Write the generated tables in docs/: the YAML's keys, the request parameters, the formats.
+"""Write the generated tables in docs/: tasks, the YAML's keys, request parameters, formats.
 
 A page marks where a table belongs, and the table stands between the marks, so that the page also
 reads well without a build:
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import yaml
 from pydantic import BaseModel
 from rich.console import Console
 
@@ -31,12 +32,14 @@ from hf_serve.handlers.config.handler_section import (
     modes,
     save_modes,
 )
-from hf_serve.handlers.config.model_config import Torchrun, TorchServeSection
+from hf_serve.handlers.config.model_config import ModelConfig, Torchrun, TorchServeSection
+from hf_serve.handlers.errors import WrongConfig
 from hf_serve.handlers.formats.base import BaseFormat
 from hf_serve.handlers.generation.parameter_spec import specs_of
 from hf_serve.handlers.generation.parameters import GenerationParameters
 from hf_serve.handlers.protocols import text_generation_inference
 from hf_serve.handlers.protocols.base import EMPTY, Key, KeyTable
+from hf_serve.handlers.registry import EXPLANATION_TARGETS
 from hf_serve.handlers.types.parameters import (
     ANY,
     ExplanationParameters,
@@ -48,6 +51,7 @@ from hf_serve.handlers.types.parameters import (
 from hf_serve.hosts.command_line import plain_errors
 from hf_serve.scripts.installation import ROOT
 from hf_serve.scripts.openapi import all_routes
+from hf_serve.scripts.paths import MODEL_CONFIGS
 
 PAGES = ROOT / "docs"
 BLOCK = re.compile(
@@ -108,6 +112,8 @@ def table(name: str) -> str:
     kind, _, argument = name.partition(" ")
     tables: dict[str, Callable[[str], str]] = {
         "config": lambda section: keys_of(SECTIONS[section]),
+        "tasks": lambda _: all_tasks(),
+        "task": task_of,
         "parameters": lambda mode: parameters_of(tasks.get(mode).parameters),
         "accepted": lambda mode: accepted_by(tasks.get(mode).parameters),
         "explanation-parameters": explanation_parameters,
@@ -153,6 +159,61 @@ def _with_neutral(name: str, key: Key) -> str:
         return f"`{name}` (`{{}}`, too)"
     values = [value for value in key.neutral if value not in EMPTY]
     return f"`{name}` (but {_alternatives(values)})" if values else f"`{name}`"
+
+
+def all_tasks() -> str:
+    """Return the table of all tasks, with their pages."""
+    rows = [
+        (f"[{_title(mode)}](tasks/{mode}.md)", f"`{mode}`", _yes(mode in EXPLANATION_TARGETS))
+        for mode in modes()
+    ]
+    return _table(("Task", "`mode`", "Explanations"), rows)
+
+
+def task_of(mode: str) -> str:
+    """Return the YAML of a mode, and what its models can do."""
+    shipped = ModelConfig.read(MODEL_CONFIGS / f"{mode}.yaml").handler
+    model = shipped.model_name
+    revision = {"revision": shipped.revision} if shipped.revision else {}
+    handler = {"mode": mode, "model_name": model, **revision, "save_mode": AUTO, "dtype": "auto"}
+    text = yaml.safe_dump({"handler": handler}, sort_keys=False)
+    explained = "[yes](../explanations.md)" if mode in EXPLANATION_TARGETS else "no"
+    rows = [
+        ("Serve it", f"`hf-serve run {model} --mode {mode}`"),
+        ("With settings", f"[`model_configs/{mode}.yaml`](../../model_configs/{mode}.yaml)"),
+        ("[Formats](../formats.md)", _formats_of(mode)),
+        ("Explanations", explained),
+        ("Streams", _yes(tasks.get(mode).description.generation.texts)),
+    ]
+    return f"```yaml\n{text}```\n\n{_table(('', ''), rows)}"
+
+
+def _formats_of(mode: str) -> str:
+    fastest = tasks.get(mode).description.exports.fastest_formats.get("cpu", CHECKPOINT)
+    names = [name for name in save_modes() if _has_format(mode, name)]
+    return f"{_alternatives(names)}; on CPUs `auto` is `{fastest}`"
+
+
+def _has_format(mode: str, save_mode: str) -> bool:
+    handler: dict[str, Any] = {"mode": mode, "model_name": "org/name", "save_mode": save_mode}
+    if formats.get(save_mode).capabilities.has_fixed_shape:
+        handler |= {"batch_size": 1, "max_length": 128}
+    try:
+        formats.check_config(ModelConfig.parse({"handler": handler}))
+    except WrongConfig:
+        return False
+    return True
+
+
+def _title(mode: str) -> str:
+    page = PAGES / "tasks" / f"{mode}.md"
+    if not page.is_file():
+        return mode
+    return page.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
 
 
 def explanation_parameters(rows: str) -> str:

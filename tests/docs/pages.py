@@ -22,9 +22,17 @@ FENCE = re.compile(r"^```(\w+)(?: title=\"(.*?)\")?\n(.*?)^```$", re.MULTILINE |
 STUB = "curl() { printf '%s\\0' \"$@\"; printf '\\1\\0'; }\n"
 INFERENCE, MANAGEMENT, ONE_URL = 8080, 8081, 8000
 # Options of curl without a value, and those whose value is not used here.
-BARE, UNUSED = {"--retry-all-errors", "--fail", "-s"}, {"--retry", "--retry-delay", "-o", "-w"}
+BARE, UNUSED = (
+    {"--retry-all-errors", "--fail", "-s", "-i"},
+    {"--retry", "--retry-delay", "-o", "-w"},
+)
 # Models of the pages that are not named after their mode.
-MODES = {"final": "sequence_classification", "sentiment": "sequence_classification"}
+MODES = {
+    "final": "sequence_classification",
+    "html": "sequence_classification",
+    "sentiment": "sequence_classification",
+    "vectors": "sentence_embedding",
+}
 PATH = re.compile(r"/(predictions|explanations)/(?P<model>[^/]+)(?:/[^/]+)?(?:/(?P<path>.*))?")
 MODEL = re.compile(r"(/v[12])?/models/(?P<model>[^/:]+)(?P<end>[/:]\w+)")
 

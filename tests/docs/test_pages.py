@@ -31,6 +31,7 @@ from tests.serving import Served
 
 LINK = re.compile(r"(?<!`)\]\((?!https?://)([^)\s#]*)(?:#([^)\s]+))?\)")
 OTHERS = re.compile(r"<!-- messages of others -->.*?<!-- /messages of others -->", re.DOTALL)
+STATUS = re.compile(r"Status (\d{3})")
 CURLS = [block for block in blocks("bash") if block.text.startswith("curl ")]
 
 
@@ -75,12 +76,20 @@ def test_every_parameter_has_a_description() -> None:
     ]
 
 
-def test_every_mode_has_a_section_and_an_example() -> None:
-    page, shown = read("tasks.md"), {call.mode for block in CURLS for call in calls(block)}
+def test_every_mode_has_a_page_with_an_example() -> None:
+    shown = {call.mode for block in CURLS for call in calls(block)}
     for mode in modes():
+        page = read(f"tasks/{mode}.md")
         assert f"`mode: {mode}`" in page
+        assert f"<!-- generated: task {mode} -->" in page
         assert f"<!-- generated: parameters {mode} -->" in page
     assert shown == set(modes())
+
+
+def test_every_page_of_a_task_is_in_the_site() -> None:
+    listed = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    missing = [mode for mode in modes() if f"tasks/{mode}.md" not in listed]
+    assert not missing
 
 
 # A block titled with a path is a file of a walk-through; tests/test_walkthrough.py runs it.
@@ -124,14 +133,21 @@ def broken(found: list[Block], read: Callable[[str], object]) -> list[str]:
 
 
 def test_curl_commands_are_answered(served: Callable[..., Served]) -> None:
-    wrong = []
+    wrong, refused = [], {block.after: int(found[1]) for block, found in shown_statuses()}
     for block in CURLS:
         for call in calls(block):
             dispatcher = Dispatcher(served(call.mode).engine, call.mode)
             (answer,) = dispatcher.dispatch([call.http_request], Meter())
-            if answer.status != 200:
+            if answer.status != refused.get(block, 200):
                 wrong.append(f"{block}: {answer.status} {answer.body!r}")
     assert not wrong
+
+
+def shown_statuses() -> Iterator[tuple[Block, re.Match[str]]]:
+    """Yield the answers to requests that are refused."""
+    for block in blocks("json"):
+        if found := STATUS.fullmatch(block.title):
+            yield block, found
 
 
 def test_answers_have_the_keys_that_are_shown(served: Callable[..., Served]) -> None:

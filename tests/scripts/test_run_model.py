@@ -12,6 +12,7 @@ import time
 import zipfile
 from collections.abc import Iterator
 from dataclasses import astuple
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,18 @@ import yaml
 from hf_serve.demo_models.minilm import minilm
 from hf_serve.handlers.config.handler_section import HandlerSection
 from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig
-from hf_serve.scripts import run_model
+from hf_serve.scripts import run_model, serve
 from hf_serve.scripts.hub.client import Hub
 from hf_serve.scripts.hub.model_check import check_model
 from hf_serve.scripts.installation import ROOT
 from hf_serve.scripts.run_model import NotRunnable, example_of, name_of, write_yaml
+from hf_serve.scripts.serving.fork_server.start import VARIABLE
 from hf_serve.scripts.serving.ports import free_ports
+from hf_serve.scripts.serving.processes import group_members
+from hf_serve.scripts.serving.server import Server
+from hf_serve.scripts.serving.workdirs import RUN_FOLDER, SERVER_FOLDER
 from tests.sentences import refused
+from tests.standins.archives import SLOW, write_archive
 from tests.standins.checkpoints import write_checkpoint
 from tests.standins.hub import LocalHub
 
@@ -115,16 +121,20 @@ def test_a_command_asks_an_adapter() -> None:
     assert '"adapter_id": "french"' in example_of("m", handler, "http://127.0.0.1:8000")
 
 
+def _write_packed(path: Path) -> Path:
+    manifest = {"model": {"modelName": "m", "handler": "h.py", "configFile": CONFIG_FILE}}
+    with zipfile.ZipFile(path, "w") as packed:
+        packed.writestr("MAR-INF/MANIFEST.json", json.dumps(manifest))
+        packed.writestr(CONFIG_FILE, yaml.safe_dump(ARCHIVED))
+    return path
+
+
 ARCHIVED = {"handler": {"mode": "fill_mask", "model_name": "org/name"}}
 
 
 @pytest.mark.parametrize("keys", [None, "my keys.txt"])
 def test_a_model_has_a_command_wherever_its_yaml_is(tmp_path: Path, keys: str | None) -> None:
-    archive = tmp_path / "m.mar"
-    manifest = {"model": {"modelName": "m", "handler": "h.py", "configFile": CONFIG_FILE}}
-    with zipfile.ZipFile(archive, "w") as packed:
-        packed.writestr("MAR-INF/MANIFEST.json", json.dumps(manifest))
-        packed.writestr(CONFIG_FILE, yaml.safe_dump(ARCHIVED))
+    archive = _write_packed(tmp_path / "m.mar")
     file = Path(keys) if keys else None
     message = run_model._message([archive], "http://127.0.0.1:8000", file)
     assert "curl http://127.0.0.1:8000/predictions/m" in message
@@ -200,3 +210,45 @@ def test_an_unknown_mode_is_refused_before_anything_is_written(tmp_path: Path) -
     with pytest.raises(Exception, match="fill_mask"):
         run_model.main(["org/name"], mode="fill_maks", folder=tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+def test_an_interrupt_while_it_starts_leaves_no_server(tmp_path: Path) -> None:
+    write_archive(tmp_path, "slow", SLOW)
+    names = ("torchserve", "management", "metrics", "grpc", "grpc-management")
+    ports = [
+        part
+        for name, port in zip(names, astuple(free_ports()), strict=True)
+        for part in (f"--{name}-port", str(port))
+    ]
+    command = [sys.executable, str(ROOT / "scripts" / "run_model.py"), "slow.mar", *ports]
+    process = subprocess.Popen(
+        [*command, "--port", str(free_ports().inference)],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT), VARIABLE: "off"},
+        # A process in the background of a shell ignores it.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.default_int_handler),
+    )
+    workdir, deadline = tmp_path / RUN_FOLDER / SERVER_FOLDER, time.monotonic() + 120
+    while (server := Server.of(workdir)) is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert server
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 130
+    assert not group_members(server.pid)
+
+
+def test_all_is_prepared_before_the_server_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is slow afterwards could be interrupted, and would leave a server that runs."""
+    calls: list[str] = []
+
+    def example(*_: object) -> str:
+        calls.append("example")
+        return "curl"
+
+    monkeypatch.setattr(run_model, "example_of", example)
+    monkeypatch.setattr(serve, "start", lambda **_: calls.append("start"))
+    monkeypatch.setattr(run_model, "archive_of", lambda *_: _write_packed(tmp_path / "m.mar"))
+    run_model.main(["m"], port=free_ports().inference, folder=tmp_path / "run")
+    assert calls == ["example", "start"]

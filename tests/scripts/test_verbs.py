@@ -10,7 +10,7 @@ from hf_serve.scripts.installation import ROOT, VERBS
 from hf_serve.scripts.verbs import app
 
 # Commands of those who change the kit.
-OF_DEVELOPERS = {"lock_requirements", "write_docs", "write_openapi"}
+OF_DEVELOPERS = {"default_modes", "lock_requirements", "write_docs", "write_openapi"}
 
 
 def test_each_command_has_a_verb() -> None:
