@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from transformers import PreTrainedConfig
@@ -14,12 +13,10 @@ from transformers import PreTrainedConfig
 from ..batching.rows import Outputs
 from ..batching.tokenization import Window
 from ..checkpoints.architecture import base_class_for
-from ..errors import RequestError
 from ..types.embeddings import as_list
 from ..types.model_info import ModelOutputs, TaskDescription, Wire
-from ..types.parameters import ANY, PipelineNames, check_text
-from ..types.request import Request
-from .bases.text import TextTask, TruncationParameters
+from ..types.parameters import ANY, PipelineNames
+from .bases.text import SingleText, SingleTextTask, TruncationParameters
 
 OUTPUT = "last_hidden_state"
 
@@ -33,15 +30,7 @@ class FeatureParameters(TruncationParameters):
     )
 
 
-@dataclass(frozen=True)
-class FeatureInput:
-    """A text to read."""
-
-    text: str
-    parameters: FeatureParameters
-
-
-class Task(TextTask[FeatureInput, Window]):
+class Task(SingleTextTask):
     """Hidden states; answers as the feature-extraction pipeline does."""
 
     auto_class = "AutoModel"
@@ -60,22 +49,10 @@ class Task(TextTask[FeatureInput, Window]):
     def auto_class_for(cls, config: PreTrainedConfig) -> str:
         return base_class_for(config)
 
-    def parse(self, request: Request) -> FeatureInput:
-        parameters: FeatureParameters = self.read_parameters(request.parameters)
-        text = check_text(request.inputs, "inputs", self.max_characters)
-        return FeatureInput(text, parameters)
-
-    def encode(self, inputs: Sequence[FeatureInput]) -> list[list[Window] | RequestError]:
-        texts = [(item.text, None) for item in inputs]
-        parameters = [item.parameters for item in inputs]
-        truncate = [each.truncate for each in parameters]
-        sides = [each.truncation_direction for each in parameters]
-        return self.encode_texts(texts, truncate, sides, [each.max_length for each in parameters])
-
-    def result_numbers(self, item: FeatureInput, rows: Sequence[Window]) -> int:
+    def result_numbers(self, item: SingleText, rows: Sequence[Window]) -> int:
         # Hardly any config names it otherwise.
         size = int(getattr(self.checkpoint.config.get_text_config(), "hidden_size", 0))
         return size * sum(map(len, rows))
 
-    def decode(self, item: FeatureInput, rows: Sequence[Window], outputs: Sequence[Outputs]) -> Any:
+    def decode(self, item: SingleText, rows: Sequence[Window], outputs: Sequence[Outputs]) -> Any:
         return [as_list(outputs[0][OUTPUT])]

@@ -8,7 +8,6 @@ Weights are computed as by sentence-transformers' SparseEncoder.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -21,11 +20,9 @@ from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.pooling import PoolingHead
 from ..checkpoints.sentence_transformers import SpladeConfig, SpladePooling
 from ..config.handler_section import HandlerSection
-from ..errors import RequestError
 from ..types.model_info import ModelOutputs, TaskDescription, Wire
-from ..types.parameters import ANY, PipelineNames, check_text
-from ..types.request import Request
-from .bases.text import TextTask, TruncationParameters
+from ..types.parameters import ANY, PipelineNames
+from .bases.text import SingleText, SingleTextTask, TruncationParameters
 
 OUTPUT = SpladePooling.writes
 
@@ -51,15 +48,7 @@ class SparseWeight(TypedDict):
     token: str
 
 
-@dataclass(frozen=True)
-class SparseInput:
-    """A text to embed."""
-
-    text: str
-    parameters: SparseParameters
-
-
-class Task(TextTask[SparseInput, Window]):
+class Task(SingleTextTask):
     """Sparse embeddings of a masked language model."""
 
     auto_class = "AutoModelForMaskedLM"
@@ -82,19 +71,8 @@ class Task(TextTask[SparseInput, Window]):
     def reduction(self) -> Callable[[], PoolingHead]:
         return lambda: SpladePooling(self._config)
 
-    def parse(self, request: Request) -> SparseInput:
-        parameters: SparseParameters = self.read_parameters(request.parameters)
-        return SparseInput(check_text(request.inputs, "inputs", self.max_characters), parameters)
-
-    def encode(self, inputs: Sequence[SparseInput]) -> list[list[Window] | RequestError]:
-        texts = [(item.text, None) for item in inputs]
-        parameters = [item.parameters for item in inputs]
-        truncate = [each.truncate for each in parameters]
-        sides = [each.truncation_direction for each in parameters]
-        return self.encode_texts(texts, truncate, sides, [each.max_length for each in parameters])
-
     def decode(
-        self, item: SparseInput, rows: Sequence[Window], outputs: Sequence[Outputs]
+        self, item: SingleText, rows: Sequence[Window], outputs: Sequence[Outputs]
     ) -> list[SparseWeight]:
         weights = outputs[0][OUTPUT]
         found = np.flatnonzero(weights > 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, TypeVar
 
@@ -289,6 +290,29 @@ class TextTask(BaseTask[InputT, RowT]):
             "input_ids": self.checkpoint.pad_token_id,
             "token_type_ids": self.tokenizer.pad_token_type_id,
         }
+
+
+@dataclass(frozen=True)
+class SingleText:
+    """A text to read."""
+
+    text: str
+    parameters: Any
+
+
+class SingleTextTask(TextTask[SingleText, Window]):
+    """A mode whose input is one text, which a request may have cut: `TruncationParameters`."""
+
+    def parse(self, request: Request) -> SingleText:
+        parameters = self.read_parameters(request.parameters)
+        return SingleText(check_text(request.inputs, "inputs", self.max_characters), parameters)
+
+    def encode(self, inputs: Sequence[SingleText]) -> list[list[Window] | RequestError]:
+        texts = [(item.text, None) for item in inputs]
+        parameters = [item.parameters for item in inputs]
+        truncate = [each.truncate for each in parameters]
+        sides = [each.truncation_direction for each in parameters]
+        return self.encode_texts(texts, truncate, sides, [each.max_length for each in parameters])
 
 
 IDS_ONLY: dict[str, Any] = {"return_attention_mask": False, "return_token_type_ids": False}
