@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_serve.handlers import tasks
-from hf_serve.handlers.checkpoints.checkpoint import read_checkpoint
+from hf_serve.handlers.checkpoints.checkpoint import Checkpoint
 from hf_serve.handlers.config.handler_section import HandlerSection
 from hf_serve.handlers.media.images import read_image
 
@@ -36,7 +36,7 @@ class ImageCosts:
 def image_costs(checkpoint: Path, images: Sequence[str]) -> ImageCosts:
     """Measure a checkpoint's image processor on JPEG files in base64, with one thread."""
     handler = HandlerSection(mode=MODE)
-    task: Any = tasks.get(MODE)(read_checkpoint(checkpoint, handler), handler)
+    task: Any = tasks.get(MODE)(Checkpoint.read(checkpoint, handler), handler)
     files = [base64.b64decode(each) for each in images]
     pictures = [read_image(each, "image", handler.max_image_pixels) for each in files]
     return ImageCosts(

@@ -297,11 +297,6 @@ def first_position(config: PreTrainedConfig) -> int:
     return int(config.pad_token_id or 0) + 1 if OFFSET_FAMILIES.search(config.model_type) else 0
 
 
-def read_checkpoint(directory: Path, handler: HandlerSection) -> Checkpoint:
-    """Read a checkpoint of transformers, as `Checkpoint.read` does."""
-    return Checkpoint.read(directory, handler)
-
-
 def _config(directory: Path, handler: HandlerSection) -> PreTrainedConfig:
     labels = {"num_labels": handler.num_labels} if handler.allow_random_head else {}
     path = directory / "config.json"

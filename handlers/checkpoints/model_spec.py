@@ -15,7 +15,7 @@ from ..config.handler_section import ASSISTANT_FOLDER, CHECKPOINT
 from ..config.model_config import ModelConfig
 from ..errors import WrongCheckpoint
 from ..types.model_info import ModelOutputs
-from .checkpoint import Checkpoint, read_checkpoint
+from .checkpoint import Checkpoint
 from .pooling import PoolingHead
 
 WEIGHTS = "*.safetensors"
@@ -85,7 +85,7 @@ def specify_assistant(spec: ModelSpec) -> ModelSpec:
             "is missing beside the checkpoint",
             "pack it with `hf-serve pack` (scripts/create_archive.py), which adds it",
         )
-    checkpoint = read_checkpoint(folder, spec.config.handler)
+    checkpoint = Checkpoint.read(folder, spec.config.handler)
     _check_tokens(checkpoint, spec.checkpoint)
     return replace(spec, directory=folder, checkpoint=checkpoint)
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hf_serve.handlers.batching.rows import Outputs, Row
-from hf_serve.handlers.checkpoints.checkpoint import read_checkpoint
+from hf_serve.handlers.checkpoints.checkpoint import Checkpoint
 from hf_serve.handlers.config.handler_section import HandlerSection
 from hf_serve.handlers.engine import HEALTH_CHECKS, Engine
 from hf_serve.handlers.errors import BadRequest, DeadlineExceeded, InternalError, WrongConfig
@@ -69,7 +69,7 @@ class Summing(Model):
 @pytest.fixture
 def engine(checkpoint: Checkpoints) -> Engine:
     settings = HandlerSection(mode="sequence_classification")
-    parts = read_checkpoint(checkpoint("sequence_classification"), settings)
+    parts = Checkpoint.read(checkpoint("sequence_classification"), settings)
     return Engine(Doubling(parts, settings), Summing())
 
 
@@ -195,7 +195,7 @@ class LoadedForExplanations(Summing):
 
 def test_what_explanations_need_is_loaded_within_their_time_limit(checkpoint: Checkpoints) -> None:
     settings = HandlerSection(mode="sequence_classification")
-    parts = read_checkpoint(checkpoint("sequence_classification"), settings)
+    parts = Checkpoint.read(checkpoint("sequence_classification"), settings)
     engine = Engine(Doubling(parts, settings), LoadedForExplanations())
     (outcome,) = engine.explain([Request(4)])
     assert isinstance(outcome, DeadlineExceeded)

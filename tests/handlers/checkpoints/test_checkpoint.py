@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import transformers
 
-from hf_serve.handlers.checkpoints.checkpoint import read_checkpoint
+from hf_serve.handlers.checkpoints.checkpoint import Checkpoint
 from hf_serve.handlers.config.handler_section import HandlerSection
 from hf_serve.handlers.errors import ConfigError, WrongCheckpoint
 from tests import tiny
@@ -80,7 +80,7 @@ def test_a_tokenizer_without_offsets_is_refused(tmp_path: Path) -> None:
     transformers.ByT5Tokenizer().save_pretrained(tmp_path)
     (tmp_path / "vocab.txt").touch()
     with refused(WrongCheckpoint, "ByT5Tokenizer"):
-        read_checkpoint(tmp_path, HandlerSection(mode=MODE)).tokenizer  # noqa: B018
+        Checkpoint.read(tmp_path, HandlerSection(mode=MODE)).tokenizer  # noqa: B018
 
 
 @pytest.mark.filterwarnings("ignore:Deprecated in 0.9.0")

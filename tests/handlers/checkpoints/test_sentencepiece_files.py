@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hf_serve.handlers.checkpoints.checkpoint import read_checkpoint
+from hf_serve.handlers.checkpoints.checkpoint import Checkpoint
 from hf_serve.handlers.checkpoints.sentencepiece_files import SentencePieceModel
 from hf_serve.handlers.config.handler_section import HandlerSection
 from hf_serve.handlers.errors import WrongCheckpoint
@@ -87,7 +87,7 @@ def test_damaged_files_stop_the_load_with_the_reason_and_the_way_to_convert(
     folder = checkpoint(tmp_path / "model", "MarianTokenizer", "Marian")
     damage(folder)
     with pytest.raises(WrongCheckpoint) as error:
-        _ = read_checkpoint(folder, HandlerSection(mode=MODE)).tokenizer
+        _ = Checkpoint.read(folder, HandlerSection(mode=MODE)).tokenizer
     assert str(error.value) == Sentence(*facts)
     assert 'AutoTokenizer.from_pretrained("FOLDER").save_pretrained' in str(error.value)
 
@@ -102,7 +102,7 @@ def test_sentencepiece_files_of_another_family_are_refused_with_the_way_to_conve
     files = write(tmp_path / "files", part("NllbTokenizer"))
     (files / "sentencepiece.bpe.model").rename(folder / "spiece.model")
     with refused(WrongCheckpoint, "tokenizer.json"):
-        _ = read_checkpoint(folder, HandlerSection(mode=MODE)).tokenizer
+        _ = Checkpoint.read(folder, HandlerSection(mode=MODE)).tokenizer
 
 
 def test_any_bytes_are_a_model_or_a_value_error(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from hf_serve.handlers import tasks
-from hf_serve.handlers.checkpoints.checkpoint import read_checkpoint
+from hf_serve.handlers.checkpoints.checkpoint import Checkpoint
 from hf_serve.handlers.checkpoints.graph_inputs import GraphInputs
 from hf_serve.handlers.checkpoints.model_spec import ModelSpec
 from hf_serve.handlers.config.handler_section import HandlerSection
@@ -298,7 +298,7 @@ def test_prompts_of_different_lengths_are_compared_as_each_alone(
     """Padding must not move the positions of a decoder; otherwise the reference is wrong."""
     folder, mode = checkpoint("text_generation"), "text_generation"
     handler = HandlerSection(mode=mode)
-    task = tasks.get(mode)(read_checkpoint(folder, handler), handler)
+    task = tasks.get(mode)(Checkpoint.read(folder, handler), handler)
     config = ModelConfig.parse({"handler": {"mode": mode}})
     spec = ModelSpec(
         folder,

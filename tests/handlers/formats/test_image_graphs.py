@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from hf_serve.handlers import tasks
-from hf_serve.handlers.checkpoints.checkpoint import read_checkpoint
+from hf_serve.handlers.checkpoints.checkpoint import Checkpoint
 from hf_serve.handlers.checkpoints.graph_inputs import ArrayInputs
 from hf_serve.handlers.config.handler_section import HandlerSection
 from hf_serve.handlers.config.model_config import ModelConfig
@@ -199,7 +199,7 @@ def test_8_bits_that_change_labels_are_refused(
 
 def test_batches_of_arrays_have_the_shape_of_the_example(checkpoint: Callable[..., Path]) -> None:
     handler = HandlerSection(mode=MODE)
-    task = tasks.get(MODE)(read_checkpoint(checkpoint(MODE), handler), handler)
+    task = tasks.get(MODE)(Checkpoint.read(checkpoint(MODE), handler), handler)
     inputs = task.graph_inputs
     assert inputs.names == ("pixel_values",)
     mask = np.ones((4, 4), dtype=np.int64)

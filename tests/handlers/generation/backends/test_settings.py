@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from hf_serve.handlers.checkpoints.checkpoint import read_checkpoint
+from hf_serve.handlers.checkpoints.checkpoint import Checkpoint
 from hf_serve.handlers.checkpoints.model_spec import ModelSpec
 from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.generation.backends import settings
@@ -35,7 +35,7 @@ def spec(checkpoint: Callable[..., Path]) -> Callable[..., ModelSpec]:
                 "handler": {"mode": MODE, **handler},
             }
         )
-        read = read_checkpoint(folder, config.handler)
+        read = Checkpoint.read(folder, config.handler)
         return ModelSpec(
             folder, read, "AutoModelForCausalLM", ModelOutputs(("logits",)), config, GPU
         )

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from hf_serve.handlers import formats
-from hf_serve.handlers.checkpoints.checkpoint import read_checkpoint
+from hf_serve.handlers.checkpoints.checkpoint import Checkpoint
 from hf_serve.handlers.checkpoints.model_spec import ModelSpec
 from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.engine import Engine
@@ -43,7 +43,7 @@ def spec(checkpoint: Callable[..., Path]) -> Callable[..., ModelSpec]:
 
     def make(device: str = "cpu", **handler: Any) -> ModelSpec:
         folder, parsed = checkpoint(MODE, family="Llama"), config(**handler)
-        read = read_checkpoint(folder, parsed.handler)
+        read = Checkpoint.read(folder, parsed.handler)
         return ModelSpec(
             folder,
             read,
