@@ -116,7 +116,6 @@ class BaseEngine(ABC):
     ) -> list[Outcome]:
         """Return the explanation of each request; one that fails has its error in its place."""
 
-    @abstractmethod
     def tokenize(
         self,
         requests: Sequence[Request],
@@ -124,9 +123,13 @@ class BaseEngine(ABC):
         deadline: Deadline = NO_DEADLINE,
         http_request_ids: Sequence[int] | None = None,
     ) -> list[TokenizedText | RequestError]:
-        """Return the tokens of each text or chat."""
+        """Return the tokens of each text or chat; the model does not run.
 
-    @abstractmethod
+        The arguments are those of :meth:`predict`; the parameters of a request are
+        `add_special_tokens` and, for a chat, `add_generation_prompt`.
+        """
+        return self._attempt_each(tokenize_request, requests, meter, deadline)
+
     def detokenize(
         self,
         requests: Sequence[Request],
@@ -134,7 +137,21 @@ class BaseEngine(ABC):
         deadline: Deadline = NO_DEADLINE,
         http_request_ids: Sequence[int] | None = None,
     ) -> list[str | RequestError]:
-        """Return the text of each request's token ids."""
+        """Return the text of each request's token ids; the model does not run.
+
+        The arguments are those of :meth:`predict`.
+        """
+        return self._attempt_each(detokenize_request, requests, meter, deadline)
+
+    @abstractmethod
+    def _attempt_each(
+        self,
+        function: Callable[[BaseTask[Any, Any], Request], Result],
+        requests: Sequence[Request],
+        meter: Meter | None,
+        deadline: Deadline,
+    ) -> list[Result | RequestError]:
+        """Return what a function of the task makes of each request, or its error."""
 
 
 class Engine(BaseEngine):
@@ -345,33 +362,6 @@ class Engine(BaseEngine):
             [Request(**self.task.description.wire.example)], deadline=deadline
         )
         return outcome if isinstance(outcome, FAILURES) else None
-
-    def tokenize(
-        self,
-        requests: Sequence[Request],
-        meter: Meter | None = None,
-        deadline: Deadline = NO_DEADLINE,
-        http_request_ids: Sequence[int] | None = None,
-    ) -> list[TokenizedText | RequestError]:
-        """Return the tokens of each text or chat; the model does not run.
-
-        The arguments are those of :meth:`predict`; the parameters of a request are
-        `add_special_tokens` and, for a chat, `add_generation_prompt`.
-        """
-        return self._attempt_each(tokenize_request, requests, meter, deadline)
-
-    def detokenize(
-        self,
-        requests: Sequence[Request],
-        meter: Meter | None = None,
-        deadline: Deadline = NO_DEADLINE,
-        http_request_ids: Sequence[int] | None = None,
-    ) -> list[str | RequestError]:
-        """Return the text of each request's token ids; the model does not run.
-
-        The arguments are those of :meth:`predict`.
-        """
-        return self._attempt_each(detokenize_request, requests, meter, deadline)
 
     def _attempt_each(
         self,

@@ -198,11 +198,8 @@ class InferenceCodeEngine(BaseEngine):
         """Refuse each request."""
         return [NotExplained() for _ in requests]
 
-    def tokenize(self, requests: Sequence[Request], *_: Any, **__: Any) -> list[Any]:
-        """Refuse each request."""
+    def _attempt_each(self, function: Any, requests: Sequence[Request], *_: Any) -> list[Any]:
         return [Unprocessable("This model answers by its own code.") for _ in requests]
-
-    detokenize = tokenize
 
     def _respond(self, request: Request, deadline: Deadline) -> Any:
         if self.device_failed:
