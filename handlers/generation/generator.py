@@ -31,7 +31,7 @@ from ..model import Model
 from ..process.deadline import NO_DEADLINE, Deadline
 from ..process.ranks import seeded
 from ..telemetry.metrics import Meter
-from ..types.request import TextStream
+from ..types.request import GeneratedToken, TextStream
 from .detokenization import IncrementalDecoder, decoders_of
 from .grammar import CompiledGrammar, GrammarMatcher, GrammarProcessor
 from .logits_processors import (
@@ -43,6 +43,8 @@ from .logits_processors import (
     PerRowPenalties,
     Sampling,
     banned_sequences,
+    check_prompt_scores,
+    prompt_scores,
 )
 from .parameter_spec import specs_of
 from .parameters import GenerationParameters
@@ -60,6 +62,10 @@ from .text_grammar import TextGrammar
 from .tool_calls import ToolSyntax
 
 Ids = npt.NDArray[np.int64]
+NOT_FINITE = (
+    "The model computes no finite numbers for a token of this text; send another one, or set dtype:"
+    " float32 in the YAML of the model."
+)
 # In no vocabulary. Where a config names no end token, `generate` takes the checkpoint's.
 NO_TOKEN = [2**31 - 1]
 # A length penalty that never starts; for None, `generate` takes the checkpoint's.
@@ -169,6 +175,7 @@ class Prompt(Window):
         first_token: the first new token; None for any.
         result: makes the task's result of a finished sequence, for streams.
         media: the model inputs of the images. Their first dimension counts images, or their parts.
+        prompt_tokens: its tokens with their log probabilities, once they are computed.
     """
 
     parameters: GenerationParameters
@@ -182,6 +189,7 @@ class Prompt(Window):
     first_token: int | None = None
     result: Callable[[GenerationState], Mapping[str, Any]] | None = None
     media: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+    prompt_tokens: Sequence[GeneratedToken] = ()
 
     @property
     def media_shape(self) -> Hashable:
@@ -230,6 +238,11 @@ class Prompt(Window):
     def is_incremental(self) -> bool:
         """Whether tokens are needed as they come: to send them, or to find a stop string."""
         return self.is_streamed or bool(self.parameters.stop)
+
+    def prompt_tracker(self, decoders: Mapping[bool, IncrementalDecoder]) -> StopTracker:
+        """Return the tracker that reads the tokens of the prompt, as if they were generated."""
+        decoder = decoders[not self.parameters.skip_special_tokens]
+        return StopTracker(decoder, (), (), frozenset(), len(self))
 
     def stop_tracker(
         self,
@@ -367,7 +380,8 @@ class Generator:
         )
         adapter = None if self.model.capabilities.mixes_adapters else settings.adapter_id
         options = tuple(sorted(self._shared_options(prompt).items()))
-        return length, ending, adapter, prompt.media_shape, options
+        writes = prompt.new_tokens > 0
+        return length, ending, adapter, prompt.media_shape, options, writes
 
     def _reads_prompt(self, prompt: Prompt) -> bool:
         given = {**self.generation_config.to_dict(), **prompt.for_generate}
@@ -383,7 +397,49 @@ class Generator:
         ):
             sentence = "prompt_lookup_num_tokens is not supported by this model; leave it out."
             return [Unprocessable(sentence) for _ in prompts]
-        return self._generate_batch(prompts)
+        scored = [attempt(self._with_prompt_tokens, prompt) for prompt in prompts]
+        ready = [each for each in scored if isinstance(each, Prompt)]
+        write = self._generate_batch if prompts[0].new_tokens else self._without_new_tokens
+        outcomes = iter(write(ready) if ready else ())
+        return [next(outcomes) if isinstance(each, Prompt) else each for each in scored]
+
+    def _with_prompt_tokens(self, prompt: Prompt) -> Prompt:
+        """Return a prompt with the log probabilities of its tokens, if they are requested.
+
+        Each prompt runs alone, so that they do not depend on others.
+
+        Raises:
+            RequestTooLarge: the scores of all tokens take too much memory.
+            NotFinite: some of them are no numbers.
+        """
+        if not prompt.parameters.scores_prompt:
+            return prompt
+        check_prompt_scores(len(prompt), len(self.tokenizer))
+        ids = torch.tensor(prompt.features["input_ids"])
+        batch = self.layout.collate([prompt], replace(self.padding, side="right"))
+        with self.model.with_adapters([prompt.parameters.adapter_id]):
+            logits = self.model.forward(batch)["logits"][0]
+        if logits.isnan().any():
+            raise NotFinite(NOT_FINITE)
+        self.meter.count(forwards=1, tokens=len(prompt), slots=len(prompt))
+        scores = prompt_scores(logits, ids, prompt.parameters.top_n_tokens)
+        tracker = prompt.prompt_tracker(decoders_of(self.tokenizer))
+        state = tracker.start()
+        for token, each in zip(ids.tolist(), scores, strict=True):
+            state = tracker.add(state, token, each)
+        return replace(prompt, prompt_tokens=state.recorded_tokens())
+
+    def _without_new_tokens(self, prompts: Sequence[Prompt]) -> list[RowOutcome]:
+        """Return the outcomes of prompts to which no token is added."""
+        decoders, config = decoders_of(self.tokenizer), self.generation_config
+        outcomes: list[RowOutcome] = []
+        for prompt in prompts:
+            tracker = prompt.stop_tracker(decoders, config, self.layout.tokens_before(prompt))
+            text = replace(tracker.read([]), prompt=prompt.prompt_tokens)
+            count = prompt.sequences
+            none = np.array([], dtype=np.int64)
+            outcomes.append({"sequences": [none] * count, "texts": [text] * count})
+        return outcomes
 
     def _generate_batch(self, prompts: Sequence[Prompt]) -> list[RowOutcome]:
         batch = self.layout.collate(prompts, self.padding)
@@ -562,10 +618,7 @@ class _Outcomes:
         """
         first = number * len(tokens)
         if not self.states.failed.isdisjoint(range(first, first + len(tokens))):
-            return NotFinite(
-                "The model computes no finite numbers for a token of this text; send another one,"
-                " or set dtype: float32 in the YAML of the model."
-            )
+            return NotFinite(NOT_FINITE)
         if self.matchers and (error := self._grammar_error(first, texts)):
             return error
         unfinished = any(text.finish_reason is None for text in texts)
@@ -576,7 +629,11 @@ class _Outcomes:
             np.array(ids[: text.tokens - (text.finish_reason == "eos_token")], dtype=np.int64)
             for ids, text in zip(tokens, texts, strict=True)
         ]
-        return {"sequences": sequences, "texts": texts}
+        prompt_tokens = self.prompts[number].prompt_tokens
+        return {
+            "sequences": sequences,
+            "texts": [replace(text, prompt=prompt_tokens) for text in texts],
+        }
 
     def _grammar_error(self, first: int, texts: Sequence[GenerationState]) -> RequestError | None:
         """Return the error of the first row that its grammar has ended; None if none has."""

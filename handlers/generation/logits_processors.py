@@ -37,12 +37,15 @@ from transformers import (
 from transformers.generation import TopHLogitsWarper
 
 from ..compat.transformers import default_settings
+from ..errors import RequestTooLarge
 from ..process.ranks import broadcast_from_rank0
 from .parameters import MAX_TOP_TOKENS, GenerationParameters
 
 # OpenAI's log probability of an impossible token; JSON has no infinity.
 # https://platform.openai.com/docs/api-reference/completions
 MIN_LOGPROB = -9999.0
+# The scores of a prompt at most, each of 4 bytes, and the tokens whose scores are sorted at once.
+MAX_PROMPT_SCORES, SCORED_TOGETHER = 2**29, 256
 
 
 @dataclass(frozen=True)
@@ -350,6 +353,45 @@ class LogprobRecorder(LogitsProcessor):
             return []
         ids, values = (array[self._positions[row], :count].tolist() for array in self._top)
         return list(zip(ids, values, strict=True))
+
+
+def check_prompt_scores(tokens: int, vocabulary: int) -> None:
+    """Check that the scores of all tokens of a prompt have room in memory.
+
+    Raises:
+        RequestTooLarge: they have not.
+    """
+    most = MAX_PROMPT_SCORES // vocabulary
+    if tokens > most:
+        raise RequestTooLarge(
+            f"the prompt has {tokens:,} tokens, and this model returns the log probabilities of at"
+            f" most {most:,}; send a shorter prompt, or leave them out."
+        )
+
+
+def prompt_scores(logits: torch.Tensor, ids: torch.Tensor, top: int) -> list[TokenScores]:
+    """Return the scores of the tokens of a prompt; those of the first, which has none, are 0.
+
+    Args:
+        logits: the scores of the token after each one. Shape: (tokens, vocabulary).
+        ids: the tokens. Shape: (tokens,).
+        top: how many likely tokens are returned in the place of each.
+    """
+    found = [TokenScores(0.0)]
+    for start in range(0, len(ids) - 1, SCORED_TOGETHER):
+        end = min(start + SCORED_TOGETHER, len(ids) - 1)
+        logprobs = logits[start:end].float().log_softmax(dim=-1)
+        logprobs = logprobs.nan_to_num(nan=MIN_LOGPROB).clamp_(min=MIN_LOGPROB)
+        chosen = ids[start + 1 : end + 1, None].to(logprobs.device)
+        of_tokens = logprobs.gather(1, chosen)[:, 0].tolist()
+        # As many for any number, as in the recorder.
+        values, likely = logprobs.topk(min(MAX_TOP_TOKENS, logprobs.shape[1]))
+        best = zip(likely[:, :top].tolist(), values[:, :top].tolist(), strict=True)
+        found += [
+            TokenScores(logprob, list(zip(tokens, each, strict=True)))
+            for logprob, (tokens, each) in zip(of_tokens, best, strict=True)
+        ]
+    return found
 
 
 def banned_sequences(

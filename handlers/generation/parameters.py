@@ -133,7 +133,6 @@ def check_best_of(best_of: int | None, texts: int, name: str) -> None:
 # Clients of text-generation-inference send the first ones, and the others are a pipeline's.
 NAMES = PipelineNames(
     ignored={
-        "decoder_input_details": [False],
         # transformers has moved these strategies to code on its hub.
         "diversity_penalty": [0],
         "num_beam_groups": [1],
@@ -271,7 +270,7 @@ class SamplingParameters(Parameters):
     @model_validator(mode="after")
     def _check_min_new_tokens(self) -> Self:
         minimum, maximum = self.min_new_tokens, self.max_new_tokens
-        if minimum and maximum and minimum > maximum:
+        if minimum and maximum is not None and minimum > maximum:
             raise ValueError(
                 f"min_new_tokens is {minimum} and max_new_tokens {maximum}"
                 "; lower the first or raise the second"
@@ -364,8 +363,9 @@ class GenerationParameters(SamplingParameters):
 
     pipeline_names: ClassVar[PipelineNames] = NAMES
 
-    max_new_tokens: Annotated[Positive | None, ParameterSpec(tgi=True)] = None
-    """Maximum new tokens. Without it, the YAML's `max_length`, then the checkpoint's, then 50."""
+    max_new_tokens: Annotated[NotNegative | None, ParameterSpec(tgi=True)] = None
+    """Maximum new tokens; 0 with `decoder_input_details` alone. Without it, the YAML's
+    `max_length`, then the checkpoint's, then 50."""
     max_length: Positive | None = None
     """Maximum tokens of prompt and new text together. Only without `max_new_tokens`."""
     prompt_lookup_num_tokens: Annotated[
@@ -406,6 +406,9 @@ class GenerationParameters(SamplingParameters):
     """For a chat template that reads it; others take `none` only."""
     return_full_text: Annotated[bool, ParameterSpec(tgi=True)] = True
     """Returns the prompt before the new text."""
+    decoder_input_details: Annotated[bool, by_processor(False, tgi=True)] = False
+    """Adds `prefill` beside `tokens`: the tokens of the prompt with their log probabilities, which
+    the first one has not; and `prefill_top_tokens` beside `top_tokens`."""
     grammar: Annotated[GrammarSpec | None, ParameterSpec(tgi=True)] = None
     """What the new text must match: `{"type": "json", "value": …}`, a JSON schema, or `regex`."""
     tools: Annotated[Tools, ParameterSpec(openai=SAME, chat_only=True)] = ()
@@ -419,6 +422,11 @@ class GenerationParameters(SamplingParameters):
 
     def check(self, max_sequences: int, vocabulary: int) -> None:
         super().check(max_sequences, vocabulary)
+        if self.decoder_input_details and self.num_beams > 1:
+            raise Unprocessable(
+                f"decoder_input_details is not supported with num_beams {self.num_beams}"
+                "; leave one of them out."
+            )
         if not self.prompt_lookup_num_tokens:
             return
         sequences = "num_beams" if self.num_beams > 1 else "num_return_sequences"
@@ -467,6 +475,12 @@ class GenerationParameters(SamplingParameters):
             )
 
     @model_validator(mode="after")
+    def _check_max_new_tokens(self) -> Self:
+        if self.max_new_tokens == 0 and not self.decoder_input_details:
+            raise ValueError("max_new_tokens is 0; it should be greater than 0")
+        return self
+
+    @model_validator(mode="after")
     def _check_tool_names(self) -> Self:
         names = [tool.function.name for tool in self.tools]
         if double := next((name for name in names if names.count(name) > 1), None):
@@ -490,7 +504,7 @@ class GenerationParameters(SamplingParameters):
             RequestTooLarge: the prompt alone has `max_length` tokens.
         """
         total = self.max_length
-        if self.max_new_tokens or total is None:
+        if self.max_new_tokens is not None or total is None:
             return self.max_new_tokens
         if total <= length:
             raise TextTooLong(
@@ -498,6 +512,11 @@ class GenerationParameters(SamplingParameters):
                 "; raise it, or set max_new_tokens, which counts new ones only."
             )
         return total - length
+
+    @property
+    def scores_prompt(self) -> bool:
+        """Whether the tokens of the prompt are returned with their log probabilities."""
+        return self.decoder_input_details and self.returns_logprobs
 
     @property
     def returns_logprobs(self) -> bool:

@@ -51,6 +51,7 @@ class GenerationState:
         records: the tokens of the text with their log probabilities, where they are recorded.
         hidden: the positions and names of the special tokens that the text omits, where a stop
             string has such a name.
+        prompt: the tokens of the prompt with their log probabilities, where they are requested.
     """
 
     text: str
@@ -59,6 +60,7 @@ class GenerationState:
     decoding: DecoderState = field(repr=False)
     records: tuple[TokenRecord, ...] = field(default=(), repr=False)
     hidden: tuple[tuple[int, str], ...] = field(default=(), repr=False)
+    prompt: Sequence[GeneratedToken] = field(default=(), repr=False)
 
     def recorded_end(self, count: int) -> int:
         """Return the number of characters of the first recorded tokens together."""

@@ -64,7 +64,7 @@ from .items import (
 from .result_formats import format_results, preferred_file, preferred_type
 
 # The details that a stream has in its events.
-TOKEN_DETAILS = {"prefill", "tokens", "top_tokens"}
+TOKEN_DETAILS = {"prefill", "tokens", "top_tokens", "prefill_top_tokens"}
 # The parameters for which a result has details.
 DETAIL_PARAMETERS = ("details", "logprobs", "top_n_tokens")
 KEYS = ["inputs", "parameters", "options", "stream", "target"]
@@ -292,7 +292,15 @@ class Protocol(BaseProtocol):
     def streamed(
         self, http_request: HttpRequest, request: Request, *, has_details: bool = True
     ) -> Request:
-        """Return a request whose text is streamed, with an event for each token if possible."""
+        """Return a request whose text is streamed, with an event for each token if possible.
+
+        Raises:
+            Unprocessable: it asks for the tokens of the prompt, which no event has.
+        """
+        if request.parameters.get("decoder_input_details"):
+            raise Unprocessable(
+                "decoder_input_details is not supported in a stream; leave one of them out."
+            )
         stream = TokenEventStream(
             http_request, self.model.task.wire.result_columns[0], has_details=has_details
         )

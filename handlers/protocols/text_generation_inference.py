@@ -274,7 +274,7 @@ SPECS = {name: spec for name, spec in specs_of(GenerationParameters).items() if 
 PARAMETERS = KeyTable(
     {
         **honoured(*SPECS),
-        **refused(decoder_input_details=False, watermark=False),
+        **refused(watermark=False),
     }
 )
 MAX_NEW_TOKENS = 100
@@ -297,11 +297,12 @@ class GenerateBody(TypedDict):
 
 
 class GenerateDetails(StreamDetails):
-    """Why a text ended, and what it took; `prefill` is empty."""
+    """Why a text ended, and what it took; `prefill` has the tokens of the prompt, if requested."""
 
-    prefill: list[dict[str, Any]]
+    prefill: list[TextToken]
     tokens: list[TextToken]
     top_tokens: NotRequired[list[list[TextToken]]]
+    prefill_top_tokens: NotRequired[list[list[TextToken]]]
 
 
 class GenerateResult(TypedDict):

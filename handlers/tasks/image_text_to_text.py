@@ -141,6 +141,13 @@ class ImageTextParameters(GenerationParameters):
     return_full_text: bool = False
     """Returns the prompt before the new text; of a chat its messages, without the images."""
 
+    def check(self, max_sequences: int, vocabulary: int) -> None:
+        super().check(max_sequences, vocabulary)
+        if self.decoder_input_details:
+            raise Unprocessable(
+                "decoder_input_details is not supported by mode image_text_to_text; leave it out."
+            )
+
 
 class ImageTextInput(TypedDict):
     """Images in base64 or as data URIs, and a text about them."""

@@ -58,7 +58,7 @@ class ImageToTextParameters(SamplingParameters):
     """Parameters of one text; the generation config has the defaults."""
 
     pipeline_names: ClassVar[PipelineNames] = PipelineNames(
-        ignored={**NAMES.ignored, "timeout": ANY}
+        ignored={**NAMES.ignored, "decoder_input_details": [False], "timeout": ANY}
     )
 
     max_new_tokens: Positive | None = None

@@ -68,7 +68,8 @@ class Details(TypedDict):
     """Why a text ended (`length`, `eos_token` or `stop_sequence`), and what it took.
 
     `tokens` are the tokens of the text, with log probabilities, and `top_tokens` the most likely
-    ones in the place of each. `prefill` is empty: the prompt has no log probabilities.
+    ones in the place of each. `prefill` and `prefill_top_tokens` are those of the prompt; `prefill`
+    is empty without `decoder_input_details`.
     """
 
     finish_reason: str
@@ -78,6 +79,7 @@ class Details(TypedDict):
     prefill: NotRequired[list[TextToken]]
     tokens: NotRequired[list[TextToken]]
     top_tokens: NotRequired[list[list[TextToken]]]
+    prefill_top_tokens: NotRequired[list[list[TextToken]]]
 
 
 class GenerationTask(TextTask[InputT, Prompt]):
@@ -182,10 +184,18 @@ def details(
     if not parameters.returns_logprobs:
         return {"details": found}
     tokens = text.recorded_tokens()
-    found |= {"prefill": [], "tokens": [token.as_json() for token in tokens]}
+    found |= {"prefill": _prefill(text), "tokens": [token.as_json() for token in tokens]}
     if parameters.top_n_tokens:
         found["top_tokens"] = [token.top_as_json() for token in tokens]
+        if text.prompt:
+            found["prefill_top_tokens"] = [token.top_as_json() for token in text.prompt]
     return {"details": found}
+
+
+def _prefill(text: GenerationState) -> list[TextToken]:
+    """Return the tokens of the prompt, of which the first has no probability."""
+    tokens = [token.as_json() for token in text.prompt]
+    return [{**tokens[0], "logprob": None}, *tokens[1:]] if tokens else []
 
 
 class Generated(TypedDict):
@@ -400,20 +410,23 @@ class Task(GenerationTask[PromptInput]):
         item = self._as_read(item, row)
         requested, limit = item.parameters.new_tokens_after(len(row)), self.max_total_tokens
         available = limit - len(row) if limit else requested or self._default_new_tokens
-        if available < (requested or 1):
+        least = 1 if requested is None else requested
+        if available < least:
             raise TextTooLong(
-                f"the prompt has {len(row):,} tokens and max_new_tokens is {requested or 1:,}"
+                f"the prompt has {len(row):,} tokens and max_new_tokens is {least:,}"
                 f", together more than {self._limit_name}; shorten one of them."
             )
         default = available if item.use_remaining_context else self._default_new_tokens
-        new = requested or min(default, available)
+        new = min(default, available) if requested is None else requested
+        # The tokens of the prompt would come before any others.
+        stream = None if item.parameters.scores_prompt or new == 0 else item.stream
         return [
             Prompt(
                 row.features,
                 row.encoding,
                 item.parameters,
                 new,
-                item.stream,
+                stream,
                 item.grammar,
                 item.syntax,
                 result=partial(_generated, item, row),

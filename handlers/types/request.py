@@ -21,16 +21,16 @@ MAX_MESSAGES = 1_000
 
 
 class TextToken(TypedDict):
-    """A token of a generated text, or one that was likely in its place.
+    """A token of a generated text or of its prompt, or one that was likely in its place.
 
     `text` is what it adds to the text, of a special token in place of another its name. `logprob`
-    is the natural logarithm of the probability that the model gives it. `bytes` are there where the
-    token has a part of a character only.
+    is the natural logarithm of the probability that the model gives it; null for the first token of
+    a prompt. `bytes` are there where the token has a part of a character only.
     """
 
     id: int
     text: str
-    logprob: float
+    logprob: float | None
     special: bool
     bytes: NotRequired[list[int]]
 

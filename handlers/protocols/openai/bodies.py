@@ -285,15 +285,15 @@ class CompletionBody(Sampling):
     """The body of `completions`."""
 
     prompt: str | Items[str] | Items[int] | Items[Items[int]]
+    max_tokens: NotNegative | None = None
     echo: bool | None = None
     logprobs: TopTokens | None = None
 
     def check_supported(self) -> None:
         super().check_supported()
-        if self.echo and self.logprobs is not None:
-            raise Unprocessable(
-                "logprobs cannot be done with echo, as those of the prompt are not computed"
-                "; leave one of them out."
+        if self.max_tokens == 0 and not self.echo:
+            raise BadRequest(
+                "max_tokens is 0, which returns nothing; send more, or echo: true too."
             )
 
     @field_validator("prompt", mode="wrap")
@@ -319,7 +319,10 @@ class CompletionBody(Sampling):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        return {**super().parameters, "return_full_text": bool(self.echo)}
+        # A prompt without new tokens is read for its log probabilities alone.
+        scores = bool(self.echo) and (self.logprobs is not None or self.max_tokens == 0)
+        echo = {"return_full_text": bool(self.echo), "decoder_input_details": scores}
+        return {**super().parameters, **echo}
 
 
 # Who asks, how it is billed, and where a server of OpenAI or vLLM runs it.

@@ -69,6 +69,7 @@ def key_names(path: str, inputs_key: str) -> dict[str, str]:
         "max_length": "truncate_prompt_tokens",
         "num_return_sequences": "n",
         "top_n_tokens": tokens,
+        "decoder_input_details": "logprobs with echo",
     }
 
 

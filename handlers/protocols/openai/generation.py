@@ -61,7 +61,9 @@ def scored_in(details: Mapping[str, Any]) -> list[Scored] | None:
     """Return the tokens in the details of a result; None where they are not requested."""
     if "tokens" not in details:
         return None
-    return list(zip(details["tokens"], details.get("top_tokens", repeat(())), strict=False))
+    prompt = zip(details["prefill"], details.get("prefill_top_tokens", repeat(())), strict=False)
+    new = zip(details["tokens"], details.get("top_tokens", repeat(())), strict=False)
+    return [*prompt, *new]
 
 
 def chat_logprobs(tokens: Sequence[Scored]) -> ChatLogprobs:
@@ -79,14 +81,16 @@ def completion_logprobs(tokens: Sequence[Scored], offset: int) -> TextLogprobs:
         offset: where their text begins in the text of the choice, in characters.
     """
     texts = [token["text"] for token, _ in tokens]
+    likely: list[dict[str, float] | None] = []
+    for token, top in tokens:
+        # The first of several tokens with one text counts.
+        scores = ((each["text"], each["logprob"]) for each in (token, *reversed(top)))
+        found = {text: logprob for text, logprob in scores if logprob is not None}
+        likely.append(found or None)
     return {
         "tokens": texts,
         "token_logprobs": [token["logprob"] for token, _ in tokens],
-        # The first of several tokens with one text counts.
-        "top_logprobs": [
-            {each["text"]: each["logprob"] for each in (token, *reversed(top))}
-            for token, top in tokens
-        ],
+        "top_logprobs": likely,
         "text_offset": list(accumulate(map(len, texts), initial=offset))[:-1],
     }
 
@@ -94,7 +98,8 @@ def completion_logprobs(tokens: Sequence[Scored], offset: int) -> TextLogprobs:
 def _entry(token: TextToken) -> LikelyToken:
     """Return a token with its bytes; a part of a character has other bytes than its text."""
     raw = token.get("bytes") or list(token["text"].encode(errors="replace"))
-    return {"token": token["text"], "logprob": token["logprob"], "bytes": raw}
+    # Only the first token of a prompt has none, which chats do not return.
+    return {"token": token["text"], "logprob": token["logprob"] or 0.0, "bytes": raw}
 
 
 DONE = b"data: [DONE]\n\n"

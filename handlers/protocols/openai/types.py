@@ -119,11 +119,15 @@ class ChatLogprobs(TypedDict):
 
 
 class TextLogprobs(TypedDict):
-    """The tokens of a continuation; `text_offset` counts characters from its beginning."""
+    """The tokens of a continuation, and with `echo` those of its prompt before them.
+
+    `text_offset` counts characters from the beginning. The first token of a prompt has no log
+    probability.
+    """
 
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
     text_offset: list[int]
 
 

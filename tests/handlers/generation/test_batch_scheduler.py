@@ -39,6 +39,8 @@ SETTINGS: list[dict[str, Any]] = [
     {"max_new_tokens": 9, "repetition_penalty": 1.3, "no_repeat_ngram_size": 2},
     {"max_new_tokens": 9, "frequency_penalty": 1.5, "logit_bias": {"7": 20}},
     {"max_new_tokens": 9, "top_n_tokens": 3},
+    {"max_new_tokens": 0, "decoder_input_details": True, "details": True},
+    {"max_new_tokens": 3, "decoder_input_details": True, "top_n_tokens": 2, "logprobs": True},
     {"max_new_tokens": 9, "num_beams": 3, "num_return_sequences": 2},
     {"max_new_tokens": 9, "do_sample": True, "seed": 4, "typical_p": 0.8},
     {"max_new_tokens": 9, "do_sample": True, "seed": 4, "num_return_sequences": 3},

@@ -226,7 +226,6 @@ def test_a_token_with_a_part_of_a_character_has_its_bytes(model: Served) -> None
             422,
             ["top_n_tokens", "num_beams", "2"],
         ),
-        ({"decoder_input_details": True}, 422, ["decoder_input_details"]),
         ({"penalty_alpha": 0.6, "top_k": 4}, 422, ["penalty_alpha"]),
     ],
 )

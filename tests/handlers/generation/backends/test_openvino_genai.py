@@ -199,6 +199,7 @@ LACKING = [
     ("prompt_lookup_num_tokens", 3),
     ("allowed_token_ids", [5, 6, 7]),
     ("bad_words", ["a"]),
+    ("decoder_input_details", True),
 ]
 
 
@@ -222,6 +223,8 @@ def test_what_the_engine_lacks_is_refused_by_name_without_the_weights(
     [
         *({name: value} for name, value in LACKING),
         {"logit_bias": {292: -100.0}, "details": True, "top_n_tokens": 3, "stop": ["e"]},
+        {"decoder_input_details": True, "details": True, "max_new_tokens": 0},
+        {"decoder_input_details": True, "details": True, "top_n_tokens": 2},
         {"num_beams": 2, "frequency_penalty": 1.0},
         {"no_repeat_ngram_size": 2, "num_beams": 2},
         {"min_new_tokens": 4, "grammar": {"type": "regex", "value": "[a-z]{5,9}"}},

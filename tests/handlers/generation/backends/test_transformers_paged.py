@@ -120,6 +120,7 @@ def test_the_texts_of_one_prompt_are_sent_side_by_side(
         {"logit_bias": {"7": 20}},
         {"num_beams": 2},
         {"details": True},
+        {"details": True, "decoder_input_details": True},
     ],
 )
 def test_what_the_manager_cannot_do_runs_in_a_static_group(

@@ -103,6 +103,7 @@ def test_parameters_take_precedence_over_those_of_the_checkpoint() -> None:
         ("num_beams", 2),
         ("prompt_lookup_num_tokens", 3),
         ("bad_words", ["a", "b"]),
+        ("decoder_input_details", True),
     ],
 )
 def test_what_vllm_lacks_is_refused_by_name(name: str, value: Any) -> None:

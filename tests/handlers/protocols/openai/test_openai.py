@@ -389,12 +389,8 @@ def test_an_error_has_the_names_of_the_body(model: Served) -> None:
         ("chat/completions", {"messages": CHAT, "temperature": 3}, 400, ["temperature", "3"]),
         ("chat/completions", {"messages": CHAT, "max_tokens": 0}, 400, ["max_tokens", "0"]),
         ("chat/completions", {"messages": CHAT, "max_tokens": 999}, 400, ["prompt"]),
-        (
-            "completions",
-            {"prompt": "Ada", "logprobs": 0, "echo": True},
-            422,
-            ["logprobs"],
-        ),
+        ("completions", {"prompt": "Ada", "max_tokens": 0}, 400, ["max_tokens", 0, "echo"]),
+        ("completions", {"prompt": "Ada", "max_tokens": -1}, 400, ["max_tokens", -1]),
         (
             "completions",
             {"prompt": "Ada", "logprobs": 21},
