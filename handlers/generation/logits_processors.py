@@ -370,7 +370,7 @@ def check_prompt_scores(tokens: int, vocabulary: int) -> None:
 
 
 def prompt_scores(logits: torch.Tensor, ids: torch.Tensor, top: int) -> list[TokenScores]:
-    """Return the scores of the tokens of a prompt; those of the first, which has none, are 0.
+    """Return the scores of the tokens of a prompt; the first one has the score 0.
 
     Args:
         logits: the scores of the token after each one. Shape: (tokens, vocabulary).

@@ -68,8 +68,8 @@ class Details(TypedDict):
     """Why a text ended (`length`, `eos_token` or `stop_sequence`), and what it took.
 
     `tokens` are the tokens of the text, with log probabilities, and `top_tokens` the most likely
-    ones in the place of each. `prefill` and `prefill_top_tokens` are those of the prompt; `prefill`
-    is empty without `decoder_input_details`.
+    ones in the place of each. `prefill` and `prefill_top_tokens` have the same of the prompt;
+    `prefill` is empty without `decoder_input_details`.
     """
 
     finish_reason: str

@@ -119,7 +119,7 @@ class ChatLogprobs(TypedDict):
 
 
 class TextLogprobs(TypedDict):
-    """The tokens of a continuation, and with `echo` those of its prompt before them.
+    """The tokens of a continuation, and with `echo` the tokens of its prompt before them.
 
     `text_offset` counts characters from the beginning. The first token of a prompt has no log
     probability.

@@ -1,4 +1,4 @@
-"""Log probabilities of prompts are those of one forward pass of the model in float32."""
+"""Log probabilities of prompts are the result of one forward pass of the model in float32."""
 
 from __future__ import annotations
 
