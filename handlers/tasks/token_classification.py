@@ -25,10 +25,9 @@ from ..batching.rows import Outputs
 from ..batching.tokenization import Window, split_windows, tokenize
 from ..errors import RequestError, attempt
 from ..types.model_info import LegacyResponse, ModelOutputs, TaskDescription, Wire
-from ..types.parameters import ANY, TRUNCATED, Parameters, PipelineNames, check_text, in_lower_case
-from ..types.request import Request
+from ..types.parameters import ANY, TRUNCATED, Parameters, PipelineNames, in_lower_case
 from .bases.labels import softmax
-from .bases.text import TextTask
+from .bases.text import SingleText, SingleTextTask
 
 Strategy = Literal["none", "simple", "first", "average", "max"]
 Scores = npt.NDArray[np.float64]
@@ -91,20 +90,12 @@ class Entity(TypedDict):
     end: int
 
 
-@dataclass(frozen=True)
-class TokenInput:
-    """One text whose tokens get labels."""
-
-    text: str
-    parameters: TokenParameters
-
-
 def _legacy_response(tokens: Any) -> list[list[str]]:
     """Return pairs of token and label; the old example has further pairs for padding."""
     return [[token["word"], token["entity"]] for token in tokens]
 
 
-class Task(TextTask[TokenInput, Window]):
+class Task(SingleTextTask):
     """Token classification; answers as the token-classification pipeline does."""
 
     needs_offsets = True
@@ -129,24 +120,20 @@ class Task(TextTask[TokenInput, Window]):
     )
     parameters = TokenParameters
 
-    def parse(self, request: Request) -> TokenInput:
-        parameters = self.read_parameters(request.parameters)
-        return TokenInput(check_text(request.inputs, "inputs", self.max_characters), parameters)
-
-    def encode(self, inputs: Sequence[TokenInput]) -> list[list[Window] | RequestError]:
+    def encode(self, inputs: Sequence[SingleText]) -> list[list[Window] | RequestError]:
         encoding = tokenize(self.tokenizer, [(item.text, None) for item in inputs])
         return [
             attempt(self._windows, item, encoding, number) for number, item in enumerate(inputs)
         ]
 
-    def decode(self, item: TokenInput, rows: Sequence[Window], outputs: Sequence[Outputs]) -> Any:
+    def decode(self, item: SingleText, rows: Sequence[Window], outputs: Sequence[Outputs]) -> Any:
         pairs = zip(rows, outputs, strict=True)
         entities = chain.from_iterable(self._entities(item, *pair) for pair in pairs)
         ignored = item.parameters.ignore_labels
         kept = (entity for entity in entities if _label(entity) not in ignored)
         return list(kept) if len(rows) == 1 else without_overlaps(kept)
 
-    def _windows(self, item: TokenInput, encoding: BatchEncoding, number: int) -> list[Window]:
+    def _windows(self, item: SingleText, encoding: BatchEncoding, number: int) -> list[Window]:
         text, stride = (item.text, None), item.parameters.stride
         length, limit = len(encoding["input_ids"][number]), self.max_tokens
         if stride is None or limit is None or length <= limit:
@@ -161,7 +148,7 @@ class Task(TextTask[TokenInput, Window]):
             limit=self.settings.max_rows,
         )
 
-    def _entities(self, item: TokenInput, row: Window, output: Outputs) -> list[dict[str, Any]]:
+    def _entities(self, item: SingleText, row: Window, output: Outputs) -> list[dict[str, Any]]:
         strategy = item.parameters.aggregation_strategy
         tokens = list(self._tokens(item, row, output))
         if strategy == "none":
@@ -169,7 +156,7 @@ class Task(TextTask[TokenInput, Window]):
         to_text = self.tokenizer.convert_tokens_to_string
         return join_entities(tokens, self.labels, strategy, to_text)
 
-    def _tokens(self, item: TokenInput, row: Window, output: Outputs) -> Iterator[Token]:
+    def _tokens(self, item: SingleText, row: Window, output: Outputs) -> Iterator[Token]:
         encoding, scores = row.encoding, softmax(output["logits"])
         text, raw, unknown_id = (
             item.text,

@@ -301,7 +301,7 @@ class SingleText:
 
 
 class SingleTextTask(TextTask[SingleText, Window]):
-    """A mode whose input is one text, which a request may have cut: `TruncationParameters`."""
+    """A mode whose input is one text, which is read as its `TruncationParameters` say."""
 
     def parse(self, request: Request) -> SingleText:
         parameters = self.read_parameters(request.parameters)
