@@ -126,19 +126,25 @@ def cohere_ranks(server: EmbeddingServer) -> None:
 
 def langchain_embeds_and_ranks(server: EmbeddingServer) -> None:
     # What the program asks of the class for Hugging Face.
-    _check_framework(server, "langchain_client", normalizing="hugging_face")
+    errors = _check_framework(server, "langchain_client", normalizing="hugging_face")
+    assert errors.keys() == {"openai", "hugging_face", "cohere"}
+    assert all("is empty; send a text." in each for each in errors.values()), errors
 
 
 def llama_index_embeds_and_ranks(server: EmbeddingServer) -> None:
     # TEI's default.
-    _check_framework(server, "llama_index_client", normalizing="tei")
+    errors = _check_framework(server, "llama_index_client", normalizing="tei")
+    assert "dimensions is 1,000,000" in errors["openai"]
 
 
 def litellm_embeds_and_ranks(server: EmbeddingServer) -> None:
     _check_framework(server, "litellm_client")
 
 
-def _check_framework(server: EmbeddingServer, program: str, normalizing: str = "") -> None:
+def _check_framework(
+    server: EmbeddingServer, program: str, normalizing: str = ""
+) -> dict[str, str]:
+    """Check the answers that a program gets, and return the errors."""
     job = {
         "embed": {"url": f"{server.url}/{EMBEDDING}", "texts": TEXTS},
         "rerank": {"url": f"{server.url}/{RANKING}", "query": QUERY, "documents": DOCUMENTS},
@@ -151,6 +157,8 @@ def _check_framework(server: EmbeddingServer, program: str, normalizing: str = "
     best = [[each["text"], each["score"]] for each in server.ranking]
     for ranked in found["rankings"].values():
         server.check(ranked, best)
+    errors: dict[str, str] = found.get("errors", {})
+    return errors
 
 
 CHECKS = (

@@ -14,10 +14,27 @@ from llama_index.embeddings.text_embeddings_inference import TextEmbeddingsInfer
 from llama_index.postprocessor.cohere_rerank import CohereRerank
 from llama_index.postprocessor.jinaai_rerank import JinaRerank
 from llama_index.postprocessor.tei_rerank import TextEmbeddingInference as TeiRerank
+from openai import BadRequestError
 
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
-    return {"embeddings": embedded(job["embed"]), "rankings": ranked(job["rerank"])}
+    return {
+        "embeddings": embedded(job["embed"]),
+        "errors": {"openai": error_of(job["embed"])},
+        "rankings": ranked(job["rerank"]),
+    }
+
+
+def error_of(job: dict[str, Any]) -> str:
+    """Return the error of vectors with too many dimensions."""
+    embedder = OpenAILikeEmbedding(
+        model_name="m", api_base=f"{job['url']}/1.0/v1", api_key="none", dimensions=1_000_000
+    )
+    try:
+        embedder.get_text_embedding_batch(["Nina sings."])
+    except BadRequestError as error:
+        return str(error)
+    return ""
 
 
 def embedded(job: dict[str, Any]) -> dict[str, Any]:
