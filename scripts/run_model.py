@@ -8,11 +8,12 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 
 YAMLS, ARCHIVE = (".yaml", ".yml"), ".mar"
 STORE = "model_store"
+# `problem_type` in the config.json of a checkpoint.
+MULTI_LABEL = "multi_label_classification"
+EMPTY: Mapping[str, Any] = MappingProxyType({})
 # Characters of the request in a command that is shown.
 MAX_SHOWN = 300
 
@@ -150,8 +154,17 @@ def name_of(model: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip(".-") or "model"
 
 
-def example_of(name: str, handler: HandlerSection, url: str) -> str:
-    """Return a command that asks a model, and the first of its adapters if it has some."""
+def example_of(
+    name: str, handler: HandlerSection, url: str, checkpoint: Mapping[str, Any] = EMPTY
+) -> str:
+    """Return a command that asks a model.
+
+    It asks the first of its adapters if it has some, and for all labels of a model that scores each
+    of them by itself.
+
+    Args:
+        checkpoint: the config.json of the checkpoint.
+    """
     # This import loads torch, which `--help` does not need.
     from hf_serve.handlers import tasks  # noqa: PLC0415
 
@@ -161,10 +174,14 @@ def example_of(name: str, handler: HandlerSection, url: str) -> str:
     wire = tasks.get(handler.mode).description.wire
     if wire.reads_media and len(wire.input_columns[0]) == 1:
         return shlex.join(["curl", address, "-T", f"{wire.input_columns[0][0]}-file"])
-    example = dict(wire.example)
+    added: dict[str, Any] = {}
     if handler.adapters:
-        adapter = {"adapter_id": next(iter(handler.adapters))}
-        example["parameters"] = {**example.get("parameters", {}), **adapter}
+        added["adapter_id"] = next(iter(handler.adapters))
+    if checkpoint.get("problem_type") == MULTI_LABEL:
+        added["top_k"] = None
+    example = dict(wire.example)
+    if added:
+        example["parameters"] = {**example.get("parameters", {}), **added}
     body = json.dumps(example, ensure_ascii=False)
     body = body if len(body) <= MAX_SHOWN else "@request.json"
     return shlex.join(["curl", address, "-H", "Content-Type: application/json", "-d", body])
@@ -227,7 +244,7 @@ def _message(archives: Sequence[Path], url: str, api_key_file: Path | None) -> s
     lines = [f"\nOne URL for all models: {url} (OpenAI's clients: {url}/v1)"]
     for archive in archives:
         if handler := _handler_of(archive):
-            command = example_of(archive.stem, handler, url)
+            command = example_of(archive.stem, handler, url, _checkpoint_of(archive))
             lines.append(f"  {command}{key if api_key_file else ''}")
     return "\n".join(lines)
 
@@ -238,6 +255,13 @@ def _handler_of(archive: Path) -> HandlerSection | None:
         with suppress(KitError, KeyError):
             return ModelConfig.parse(yaml.safe_load(read_file(archive, CONFIG_FILE))).handler
     return None
+
+
+def _checkpoint_of(archive: Path) -> Mapping[str, Any]:
+    """Return the config.json in an archive; empty where there is none."""
+    with suppress(KeyError, ValueError):
+        return dict(json.loads(read_file(archive, "config.json")))
+    return EMPTY
 
 
 def _verbs(folder: Path) -> str:

@@ -197,6 +197,8 @@ def logs(
     found, position = last_lines(path, lines, is_shown)
     for line in found:
         typer.echo(line)
+    if lines and not (found or follow):
+        typer.echo(f"{path} has no such lines.", err=True)
     for line in following_lines(path, position, is_shown) if follow else ():
         typer.echo(line)
 

@@ -121,12 +121,22 @@ def test_a_command_asks_an_adapter() -> None:
     assert '"adapter_id": "french"' in example_of("m", handler, "http://127.0.0.1:8000")
 
 
-def _write_packed(path: Path) -> Path:
+def _write_packed(path: Path, config: object = None) -> Path:
     manifest = {"model": {"modelName": "m", "handler": "h.py", "configFile": CONFIG_FILE}}
     with zipfile.ZipFile(path, "w") as packed:
         packed.writestr("MAR-INF/MANIFEST.json", json.dumps(manifest))
-        packed.writestr(CONFIG_FILE, yaml.safe_dump(ARCHIVED))
+        packed.writestr(CONFIG_FILE, yaml.safe_dump(config or ARCHIVED))
     return path
+
+
+def test_a_command_asks_for_all_labels_of_a_model_of_several(tmp_path: Path) -> None:
+    handler = {"handler": {"mode": "sequence_classification", "model_name": "org/name"}}
+    archive = _write_packed(tmp_path / "m.mar", handler)
+    assert "top_k" not in run_model._message([archive], "http://127.0.0.1:8000", None)
+    with zipfile.ZipFile(archive, "a") as packed:
+        packed.writestr("config.json", '{"problem_type": "multi_label_classification"}')
+    message = run_model._message([archive], "http://127.0.0.1:8000", None)
+    assert '"parameters": {"top_k": null}' in message
 
 
 ARCHIVED = {"handler": {"mode": "fill_mask", "model_name": "org/name"}}

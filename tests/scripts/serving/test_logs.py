@@ -54,6 +54,14 @@ def test_the_last_lines_are_shown(
     assert capsys.readouterr().out.splitlines() == [LINES[at] for at in shown]
 
 
+def test_a_log_without_such_lines_is_said(workdir: Path, capsys: Any) -> None:
+    serve.logs("other", lines=50, follow=False, problems=True, workdir=workdir)
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err.strip()) == ("", Sentence(SERVER_LOG))
+    serve.logs("other", lines=0, follow=False, problems=False, workdir=workdir)
+    assert not capsys.readouterr().err
+
+
 def test_a_folder_without_logs_is_said(tmp_path: Path, capsys: Any) -> None:
     with pytest.raises(typer.Exit) as caught:
         serve.logs(workdir=tmp_path / "nowhere")
