@@ -152,13 +152,13 @@ EXPLAINERS = Registry(
     "explainers",
     "Explainer",
     (
-        "feature_ablation = perturbation:AblationExplainer",
-        "input_x_gradient = gradients:InputXGradientExplainer",
-        "integrated_gradients = gradients:PixelExplainer",
-        "kernel_shap = perturbation:KernelShapExplainer",
-        "layer_integrated_gradients = gradients:LayerExplainer",
-        "occlusion = perturbation:OcclusionExplainer",
-        "shapley_value_sampling = perturbation:ShapleyExplainer",
+        "feature_ablation",
+        "input_x_gradient",
+        "integrated_gradients",
+        "kernel_shap",
+        "layer_integrated_gradients",
+        "occlusion",
+        "shapley_value_sampling",
     ),
 )
 EXPLANATION_TARGETS = Registry(

@@ -33,7 +33,7 @@ FAMILIES = {
     "protocols": (PROTOCOLS, "Protocol"),
 }
 MEMBERS = """
-from hf_serve.handlers.explainers.perturbation import AblationExplainer
+from hf_serve.handlers.explainers.feature_ablation import Explainer as FeatureAblation
 from hf_serve.handlers.explainers.targets.text_labels import ClassTarget as ExplanationTarget
 from hf_serve.handlers.tasks.sequence_classification import Task as SequenceClassification
 
@@ -43,7 +43,7 @@ class Task(SequenceClassification):
         return {"tokens": len(rows[0])}
 
 
-class Explainer(AblationExplainer):
+class Explainer(FeatureAblation):
     pass
 """
 ENTRY_POINTS = """

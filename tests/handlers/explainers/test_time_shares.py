@@ -9,7 +9,7 @@ import pytest
 
 from hf_serve.handlers.errors import DeadlineExceeded, Unprocessable
 from hf_serve.handlers.explainers.base import AttributionBatch
-from hf_serve.handlers.explainers.gradients import LayerExplainer
+from hf_serve.handlers.explainers.layer_integrated_gradients import Explainer
 from hf_serve.handlers.explainers.runner import TimeShares, weights_of
 from hf_serve.handlers.process.deadline import Deadline
 from hf_serve.handlers.types.request import Request
@@ -80,15 +80,15 @@ def test_a_request_that_is_too_expensive_for_the_whole_time_is_not_possible(slow
 def test_requests_that_share_passes_run_alone_when_one_takes_too_long(
     slow: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    attribute = LayerExplainer.attribute
+    attribute = Explainer.attribute
 
-    def too_long(self: LayerExplainer, batch: AttributionBatch, settings: Any) -> Any:
+    def too_long(self: Explainer, batch: AttributionBatch, settings: Any) -> Any:
         segments = [segment for target in batch.targets for segment in target.segments]
         while any(segment.text == "slow" for segment in segments):
             batch.scores()
         return attribute(self, batch, settings)
 
-    monkeypatch.setattr(LayerExplainer, "attribute", too_long)
+    monkeypatch.setattr(Explainer, "attribute", too_long)
     given = {"n_steps": 2, "granularity": "word"}
     requests = [Request(f"the film was {word}", given) for word in ("slow", "fine", "dull")]
     first, *others = slow("sequence_classification")(*requests)

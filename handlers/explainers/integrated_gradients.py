@@ -1,4 +1,4 @@
-"""Methods with gradients, by Captum's classes: input x gradient, and integrated gradients."""
+"""Integrated gradients, by Captum, with a number of steps that adapts to the model."""
 
 from __future__ import annotations
 
@@ -7,37 +7,12 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
-from captum.attr import InputXGradient, IntegratedGradients
+from captum.attr import IntegratedGradients
 
 from .base import AnyTarget, Attribution, AttributionBatch, BaseExplainer
 from .bases.image import PixelBatch
-from .bases.text import TokenBatch
 
 Item = TypeVar("Item")
-
-
-class InputXGradientExplainer(BaseExplainer):
-    """Input x gradient: each embedding, or each pixel, times its gradient.
-
-    The fastest method: one forward and one backward per batch. It is not complete.
-    Shrikumar, Greenside and Kundaje: Learning Important Features Through Propagating Activation
-    Differences, 2017.
-    """
-
-    needs_gradients = True
-    complete = False
-
-    def forwards(self, target: AnyTarget, settings: Any) -> int:
-        return 1
-
-    def attribute(self, batch: AttributionBatch, settings: Any) -> list[Attribution]:
-        vectors = batch.vectors(batch.inputs).detach().requires_grad_()
-        attributions = InputXGradient(batch.score_vectors).attribute(
-            vectors, additional_forward_args=(batch.inputs, *batch.extra)
-        )
-        rows = range(len(batch.targets))
-        values = batch.sum_vectors(torch.as_tensor(attributions), rows)
-        return batch.to_attributions(values, batch.scores(), per_segment=False)
 
 
 @dataclass(frozen=True)
@@ -108,16 +83,10 @@ class IntegratedGradientsExplainer(BaseExplainer):
         return torch.stack(totals)
 
 
-class PixelExplainer(IntegratedGradientsExplainer):
+class Explainer(IntegratedGradientsExplainer):
     """Integrates in the space of pixels, whose values are added up for each patch."""
 
     takes = PixelBatch
-
-
-class LayerExplainer(IntegratedGradientsExplainer):
-    """Integrates in the space of embeddings, because there is nothing between two token ids."""
-
-    takes = TokenBatch
 
 
 class IntegrationPath:

@@ -1,0 +1,23 @@
+"""Feature ablation, by Captum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from captum.attr import FeatureAblation
+
+from .base import AnyTarget
+from .bases.perturbation import PerturbationExplainer
+
+
+class Explainer(PerturbationExplainer):
+    """Feature ablation: the change of the score when a segment is replaced by the baseline.
+
+    Needs one forward per segment.
+    """
+
+    method = FeatureAblation
+    complete = False
+
+    def forwards(self, target: AnyTarget, settings: Any) -> int:
+        return len(target.segments)

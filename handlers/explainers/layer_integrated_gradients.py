@@ -1,0 +1,12 @@
+"""Integrated gradients of the word embeddings, from the baseline to the text."""
+
+from __future__ import annotations
+
+from .bases.text import TokenBatch
+from .integrated_gradients import IntegratedGradientsExplainer
+
+
+class Explainer(IntegratedGradientsExplainer):
+    """Integrates in the space of embeddings, because there is nothing between two token ids."""
+
+    takes = TokenBatch
