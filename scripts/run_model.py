@@ -31,6 +31,7 @@ from hf_serve.scripts.hub.client import Hub
 from hf_serve.scripts.installation import command_line
 from hf_serve.scripts.paths import model_name
 from hf_serve.scripts.serving.ports import HOST, require_free
+from hf_serve.scripts.serving.server import Server
 from hf_serve.scripts.serving.workdirs import RUN_FOLDER, SERVER_FOLDER
 
 if TYPE_CHECKING:
@@ -88,6 +89,8 @@ def main(
     """
     if mode and mode not in modes():
         raise typer.BadParameter(f"there is no mode {mode}; {suggest(mode, modes())}")
+    if host is Host.TORCHSERVE:
+        _require_stopped(folder)
     require_free(port)
     store = folder / STORE
     store.mkdir(parents=True, exist_ok=True)
@@ -230,6 +233,17 @@ def serve_in_process(archives: Sequence[Path], options: Sequence[str]) -> NoRetu
     os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606
 
 
+def _require_stopped(folder: Path) -> None:
+    server = Server.of(folder / SERVER_FOLDER)
+    if server and server.is_alive():
+        names = ", ".join(server.models)
+        stop = command_line("stop", *_workdir(folder))
+        raise NotRunnable(
+            f"A server of {folder} runs already, with {names}; run `{stop}` first, or name another"
+            " --folder and other ports."
+        )
+
+
 def _checked(model: str, mode: str | None, revision: str | None) -> ModelCheck:
     # This import loads torch, which `--help` does not need.
     from hf_serve.scripts.hub.model_check import check_model  # noqa: PLC0415
@@ -266,9 +280,12 @@ def _checkpoint_of(archive: Path) -> Mapping[str, Any]:
 
 def _verbs(folder: Path) -> str:
     """Return what can be done with the server that runs."""
-    workdir = [] if folder == RUN_FOLDER else ["--workdir", folder / SERVER_FOLDER]
-    logs, stop = command_line("logs", *workdir), command_line("stop", *workdir)
+    logs, stop = (command_line(verb, *_workdir(folder)) for verb in ("logs", "stop"))
     return f"{logs} shows its log, and {stop} stops it."
+
+
+def _workdir(folder: Path) -> list[object]:
+    return [] if folder == RUN_FOLDER else ["--workdir", folder / SERVER_FOLDER]
 
 
 run = partial(typer.run, main)

@@ -29,8 +29,8 @@ from hf_serve.scripts.hub.model_check import check_model
 from hf_serve.scripts.installation import ROOT
 from hf_serve.scripts.run_model import NotRunnable, example_of, name_of, write_yaml
 from hf_serve.scripts.serving.fork_server.start import VARIABLE
-from hf_serve.scripts.serving.ports import free_ports
-from hf_serve.scripts.serving.processes import group_members
+from hf_serve.scripts.serving.ports import Ports, free_ports
+from hf_serve.scripts.serving.processes import group_members, started_at
 from hf_serve.scripts.serving.server import Server
 from hf_serve.scripts.serving.workdirs import RUN_FOLDER, SERVER_FOLDER
 from tests.sentences import refused
@@ -245,6 +245,15 @@ def test_an_interrupt_while_it_starts_leaves_no_server(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=60) == 130
     assert not group_members(server.pid)
+
+
+def test_a_server_that_runs_is_stopped_first(tmp_path: Path) -> None:
+    workdir = tmp_path / SERVER_FOLDER
+    workdir.mkdir()
+    started = started_at(os.getpid()) or 0.0
+    Server(os.getpid(), started, {"minilm": "minilm.mar"}, Ports(), workdir, workdir).save()
+    with refused(NotRunnable, "minilm", "stop", "--workdir", "--folder"):
+        run_model._require_stopped(tmp_path)
 
 
 def test_all_is_prepared_before_the_server_starts(
