@@ -40,11 +40,12 @@ class HubError(KitError):
 class HubUnreachable(HubError):
     """The hub does not respond."""
 
-    def __init__(self, endpoint: str, model: str, cause: Exception) -> None:
+    # Without the model, so that several models with this error have one sentence.
+    def __init__(self, endpoint: str, cause: Exception) -> None:
         super().__init__(
-            f"{model} is no folder here, and the hub at {endpoint} cannot be reached"
-            f" ({summarize(cause, 300)}); correct the path, run the command again to resume, or set"
-            f" HF_ENDPOINT to a hub that is reachable; {ALTERNATIVE}."
+            f"The hub at {endpoint} cannot be reached ({summarize(cause, 300)}); run the command"
+            " again to resume, set HF_ENDPOINT to a hub that is reachable, or name a folder that"
+            f" exists; {ALTERNATIVE}."
         )
 
 
@@ -150,4 +151,4 @@ def hub_errors(endpoint: str, model: str, revision: str | None) -> Iterator[None
             raise AccessDenied(endpoint, model) from None
         raise HubFailed(endpoint, status) from None
     except (httpx.RequestError, httpx.InvalidURL) as error:
-        raise HubUnreachable(endpoint, model, error) from None
+        raise HubUnreachable(endpoint, error) from None
