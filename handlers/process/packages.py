@@ -17,7 +17,7 @@ from typing import Any
 from transformers.utils import logging
 
 from ..compat.imports import hide_incompatible
-from ..compat.openvino import disable_usage_reports
+from ..compat.openvino import disable_usage_reports, keep_signal_stacks
 from ..compat.torchserve import drop_receipts
 from ..errors import WrongConfig
 
@@ -37,6 +37,8 @@ def require_package(package: str, reason: str, install: str) -> Any:
             reason, f"needs {package}, which does not import ({error})", install
         ) from None
     silence_imported()
+    if "openvino" in sys.modules:
+        keep_signal_stacks()
     return module
 
 

@@ -44,6 +44,47 @@ def test_packages_that_are_imported_send_no_reports_of_their_use() -> None:
     assert done.stdout == "[] []\n"
 
 
+PLUGINS = """
+import ctypes, gc, os, signal, sys, time
+from hf_serve.handlers.process.packages import require_package
+openvino = require_package("openvino", "this test", "")
+
+def stack():
+    found = (ctypes.c_void_p * 3)()
+    ctypes.CDLL(None).sigaltstack(None, found)
+    return list(found)
+
+def model():
+    number = openvino.opset13.parameter([1], openvino.Type.f32)
+    return openvino.Model([openvino.opset13.relu(number)], [number])
+
+before = stack()
+devices, cores = [], [openvino.Core() for _ in range(4)]
+models = [openvino.compile_model(model(), "CPU"), cores[0].compile_model(model(), "CPU")]
+devices += cores[1].available_devices, cores[2].get_property("CPU", "FULL_DEVICE_NAME")
+cores[2].query_model(model(), "CPU")
+cores[3].set_property("CPU", {"PERF_COUNT": "NO"})
+print(stack() == before)
+while models:
+    del models[0]
+    gc.collect()
+del cores
+gc.collect()
+signal.signal(signal.SIGINT, signal.default_int_handler)
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_a_signal_is_handled_after_models_have_ended_in_any_order() -> None:
+    command = [sys.executable, "-c", PLUGINS]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (done.returncode, done.stdout) == (0, "True\ninterrupted\n")
+
+
 @pytest.mark.parametrize("name", ["openvino_genai_process.py", "openvino_genai_trial.py"])
 def test_a_program_disables_the_reports_before_it_imports_openvino(name: str) -> None:
     text = (ROOT / "handlers" / "generation" / "backends" / name).read_text(encoding="utf-8")
