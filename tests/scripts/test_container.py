@@ -96,6 +96,7 @@ def test_without_a_model_the_ways_to_name_one_are_listed() -> None:
         ContainerSettings.read({"HF_TASK": "text-classification"})
 
 
+@pytest.mark.nightly
 def test_an_unknown_task_is_refused_before_anything_is_downloaded(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "hf_serve.scripts.container"],

@@ -44,7 +44,7 @@ LLAMA_PARTS = (
 )
 
 
-@pytest.fixture(scope="module", params=["GPT2", "Llama"])
+@pytest.fixture(scope="module", params=["GPT2", pytest.param("Llama", marks=pytest.mark.nightly)])
 def base(request: Any, checkpoint: Callable[..., Path]) -> Path:
     return checkpoint(MODE, family=request.param)
 

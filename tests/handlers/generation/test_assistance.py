@@ -52,14 +52,14 @@ def plain(served: Callable[..., Served]) -> Served:
     "given",
     [
         {},
-        {"num_assistant_tokens": 1},
+        pytest.param({"num_assistant_tokens": 1}, marks=pytest.mark.nightly),
         {"num_assistant_tokens": 5, "assistant_confidence_threshold": 0.0},
         {"assistant_confidence_threshold": 1.0},
         {"stop": ["e"]},
         {"stop": ["never in it"], "min_new_tokens": 20},
         {"frequency_penalty": 0.5, "repetition_penalty": 1.3},
-        {"no_repeat_ngram_size": 2},
-        {"logit_bias": {"5": 3}},
+        pytest.param({"no_repeat_ngram_size": 2}, marks=pytest.mark.nightly),
+        pytest.param({"logit_bias": {"5": 3}}, marks=pytest.mark.nightly),
         {"prompt_lookup_num_tokens": 3},
     ],
 )

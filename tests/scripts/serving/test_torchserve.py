@@ -89,6 +89,7 @@ def process_command(server: Server) -> str:
     return " ".join(psutil.Process(worker["pid"]).cmdline()[:2])
 
 
+@pytest.mark.nightly
 def test_without_a_fork_server_torchserve_starts_workers(store: Path, tmp_path: Path) -> None:
     with TorchServe(tmp_path, model_store=store, fork_server=False) as running:
         (worker,) = running.describe("echo")[0]["workers"]
@@ -159,6 +160,7 @@ def test_a_port_in_use_is_an_error_before_the_server_starts(server: Server, stor
     assert ask(server).is_success
 
 
+@pytest.mark.nightly
 def test_several_servers_can_run_and_stop_leaves_no_processes_or_files(
     server: Server, store: Path, tmp_path: Path
 ) -> None:

@@ -11,6 +11,9 @@ import pytest
 from hf_serve.scripts.serving.fork_server.start import KIT_PACKAGE, MODULES
 from tests.scripts.serving.fork_server.running import Running, running
 
+# Packages change rarely, and servers in other tests fork their workers.
+pytestmark = pytest.mark.nightly
+
 # What may be decided when a library is loaded, and not when it is used.
 STATE = """
 import gc, json, locale, logging, os, sys, tempfile
@@ -32,7 +35,7 @@ print(gc.get_freeze_count() > 0)
 """
 
 
-@pytest.fixture(scope="module", params=[pytest.param("1", marks=pytest.mark.nightly), "3"])
+@pytest.fixture(scope="module", params=["1", "3"])
 def server(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Running]:
