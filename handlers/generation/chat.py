@@ -47,6 +47,8 @@ RESERVED = frozenset(
 )
 Turn = dict[str, Any]
 MAX_NAME = 256
+# The keys of the thoughts before an answer; templates read either.
+REASONING = ("reasoning_content", "reasoning")
 # The texts for a template without tools.
 INSTRUCTIONS = """\
 You can call functions. Each line describes one, with the JSON schema of its parameters:
@@ -77,6 +79,7 @@ class Message(TypedDict):
     role: str
     content: str
     name: NotRequired[str]
+    reasoning_content: NotRequired[str]
     tool_calls: NotRequired[list[MessageCall]]
     tool_call_id: NotRequired[str]
 
@@ -149,7 +152,9 @@ def check_messages(given: Sequence[Any], max_characters: int, files: int = 0) ->
             "; send fewer."
         )
     messages = [_message(item, f"messages[{at}]") for at, item in enumerate(given)]
-    texts = [f"{each['content']}{_calls_text(each)}" for each in messages]
+    texts = [
+        f"{each['content']}{each.get(REASONING[0], '')}{_calls_text(each)}" for each in messages
+    ]
     check_text("".join(texts) or FILE * files, "messages", max_characters)
     return messages
 
@@ -313,6 +318,12 @@ def _message(item: Any, name: str) -> Message:
     message: Message = {"role": role, "content": _content(content, f"{name}.content")}
     if item.get("name") is not None:
         message["name"] = check_setting(item["name"], f"{name}.name", MAX_NAME)
+    for key in REASONING:
+        if not item.get(key):
+            continue
+        if not isinstance(item[key], str):
+            raise BadRequest(f"{name}.{key} must be a text, and is {json_type(item[key])}.")
+        message["reasoning_content"] = item[key]
     if item.get("tool_call_id") is not None:
         call_id = check_setting(item["tool_call_id"], f"{name}.tool_call_id", MAX_NAME)
         message["tool_call_id"] = call_id
@@ -401,7 +412,7 @@ def check_calls(given: Any, name: str) -> list[MessageCall]:
 
 def template_turn(message: Mapping[str, Any], syntax: ToolSyntax) -> Turn:
     """Return a message for a template with tools: ids have the template's form."""
-    turn = dict(message)
+    turn = _with_reasoning(message)
     if "tool_call_id" in turn:
         turn["tool_call_id"] = syntax.call_id(turn["tool_call_id"])
     if "tool_calls" in turn:
@@ -410,6 +421,12 @@ def template_turn(message: Mapping[str, Any], syntax: ToolSyntax) -> Turn:
             {**call, "id": syntax.call_id(call["id"])} if "id" in call else call for call in calls
         ]
     return turn
+
+
+def _with_reasoning(message: Mapping[str, Any]) -> Turn:
+    """Return a message with its reasoning under each key that templates read."""
+    reasoning = message.get(REASONING[0])
+    return {**message, **({} if reasoning is None else dict.fromkeys(REASONING, reasoning))}
 
 
 def with_text_arguments(turn: Turn) -> Turn:
@@ -437,7 +454,8 @@ def text_turns(messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool]) -> 
             )
             content = _with_text(content, written, "\n")
         if message["role"] != "tool":
-            turns.append({"role": message["role"], "content": content})
+            own = {key: message[key] for key in ("name", REASONING[0]) if key in message}
+            turns.append({"role": message["role"], "content": content, **_with_reasoning(own)})
         else:
             _append_result(turns, f"{RESULT_START}{content}{RESULT_END}")
     return _with_instructions(turns, tools) if tools else turns

@@ -51,6 +51,13 @@ def _check_depth(schema: Any) -> Any:
     return schema
 
 
+def _check_object(schema: dict[str, Any] | None) -> dict[str, Any] | None:
+    kind = (schema or {}).get("type", "object")
+    if "object" not in (kind if isinstance(kind, list) else [kind]):
+        raise ValueError('describes no object, which arguments are; give it "type": "object"')
+    return schema
+
+
 class Grammar(BaseModel):
     """What a text must match as a whole.
 
@@ -76,7 +83,9 @@ class Function(BaseModel):
 
     name: Annotated[str, Field(pattern="^[a-zA-Z0-9_-]{1,64}$")]
     description: str | None = None
-    parameters: Annotated[dict[str, Any] | None, AfterValidator(_check_depth)] = None
+    parameters: Annotated[
+        dict[str, Any] | None, AfterValidator(_check_depth), AfterValidator(_check_object)
+    ] = None
     strict: bool | None = None
 
 

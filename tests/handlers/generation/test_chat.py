@@ -80,6 +80,11 @@ def test_chats_and_prompts_share_a_batch(model: Served) -> None:
         ([{"role": "user", "content": "x"}] * 1001, 413, ["messages", "1,001"]),
         ([{"role": "user", "content": [{"type": "image_url"}]}], 400, ["messages[0].content"]),
         ([{"role": "user", "content": " "}], 400, ["messages"]),
+        (
+            [{"role": "user", "content": "x", "reasoning": ["x"]}],
+            400,
+            ["messages[0].reasoning"],
+        ),
         ([{"role": "user", "content": "x" * 200_001}], 413, ["messages", "200,001"]),
     ],
 )
@@ -152,6 +157,30 @@ def test_a_developer_is_the_system_where_the_template_knows_no_developer(
 ) -> None:
     chat = [turn("developer", "Be brief."), turn("user")]
     assert prompt_by(model, template, chat) == prompt
+
+
+THOUGHTS = (
+    "{% for m in messages %}{{ m.name or m.role }}: {{ m.content }}"
+    "{% if m.KEY %}<think>{{ m.KEY }}</think>{% endif %};{% endfor %}"
+)
+
+
+@pytest.mark.parametrize("tools", ["", "{% if tools %}{% endif %}"], ids=["no tools", "tools"])
+@pytest.mark.parametrize("sent", ["reasoning_content", "reasoning"])
+@pytest.mark.parametrize("read", ["reasoning_content", "reasoning"])
+def test_a_template_gets_the_name_and_the_reasoning_of_a_message(
+    model: Served, tools: str, sent: str, read: str
+) -> None:
+    chat = [{**turn("user"), "name": "Tom"}, {**turn("assistant", "Yes."), sent: "Why?"}]
+    prompt = prompt_by(model, tools + THOUGHTS.replace("KEY", read), chat)
+    assert prompt == "Tom: Hi.;assistant: Yes.<think>Why?</think>;"
+
+
+def test_the_reasoning_of_a_message_counts_as_text() -> None:
+    chat: list[Any] = [{**turn("assistant", "Yes."), "reasoning_content": "Why?"}]
+    assert check_messages(chat, len("Yes.Why?"))
+    with refused(RequestTooLarge, "messages", len("Yes.Why?")):
+        check_messages(chat, len("Yes.Why?") - 1)
 
 
 @pytest.mark.parametrize(

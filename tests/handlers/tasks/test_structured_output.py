@@ -258,6 +258,13 @@ def test_a_schema_that_is_nested_too_deep_is_refused(model: Served, text: bool) 
     assert str(outcome) == Sentence("64")
 
 
+@pytest.mark.parametrize("kind", ["array", "boolean", ["string", "null"]])
+def test_arguments_that_are_no_object_are_refused(chat_model: Served, kind: Any) -> None:
+    function = {"name": "look", "parameters": {"type": kind}}
+    status, text = chat_model.refuse(CHAT, tools=[{"type": "function", "function": function}])
+    assert (status, text) == (400, Sentence("parameters", "object"))
+
+
 def test_arguments_that_are_nested_too_deep_are_refused(chat_model: Served) -> None:
     function = {"name": "weather", "parameters": nested(2_000)}
     tools = [{"type": "function", "function": function}]
