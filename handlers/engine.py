@@ -256,6 +256,7 @@ class Engine(BaseEngine):
             settings=settings,
             architecture=task.checkpoint.architecture,
             prompts=list(task.prompts),
+            categories=task.categories,
             adapters=list(settings.adapters),
             generation=self.model.generation if task.description.generation.texts else None,
             legacy_explanation_keys=target.legacy_keys if target else (),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -288,6 +288,16 @@ class ClassifierKeys(_Section):
     allow_random_head: bool = Field(
         default=False,
         description="Serves a base checkpoint whose task head is not trained.",
+    )
+    moderation: dict[str, str] = Field(
+        default_factory=dict,
+        description="Categories of `v1/moderations` by label of the model, for "
+        "`sequence_classification`; labels that it leaves out are harmless. Without it, each label "
+        "of a multi-label model is a category.",
+    )
+    moderation_thresholds: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(
+        default_factory=dict,
+        description="Score from which a category of `v1/moderations` is flagged. Without it, 0.5.",
     )
 
 

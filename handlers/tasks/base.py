@@ -55,6 +55,8 @@ class BaseTask(ABC, Generic[InputT, RowT]):
         labels: names of the classes, by class number; empty where there are none.
         explains: whether its results can be explained, where the mode has an explanation target.
         prompts: names of the checkpoint's prompts, which a request chooses by `prompt_name`.
+        categories: the category of moderation that a label stands for; empty where the model does
+            not moderate.
     """
 
     description: TaskDescription
@@ -64,6 +66,7 @@ class BaseTask(ABC, Generic[InputT, RowT]):
     labels: Sequence[str] = ()
     explains: bool = True
     prompts: Sequence[str] = ()
+    categories: Mapping[str, str] = {}
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         self.checkpoint = checkpoint

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, NotRequired
@@ -18,8 +18,10 @@ from typing_extensions import TypedDict
 
 from ..batching.rows import Outputs
 from ..batching.tokenization import Text, Window
-from ..config.messages import quote
-from ..errors import BadRequest, RequestError
+from ..checkpoints.checkpoint import Checkpoint
+from ..config.handler_section import HandlerSection
+from ..config.messages import quote, suggest
+from ..errors import BadRequest, RequestError, WrongConfig
 from ..types.model_info import (
     TEXT_COLUMN,
     HubResult,
@@ -109,6 +111,10 @@ class Task(TextTask[ClassificationInput, Window]):
     )
     parameters = ClassificationParameters
 
+    def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
+        super().__init__(checkpoint, settings)
+        self.categories = self._read_categories()
+
     def parse(self, request: Request) -> ClassificationInput:
         parameters: ClassificationParameters = self.read_parameters(request.parameters)
         single_text = not request.is_batch_item and isinstance(request.inputs, str)
@@ -150,6 +156,21 @@ class Task(TextTask[ClassificationInput, Window]):
             return "sigmoid"
         return "softmax"
 
+    def _read_categories(self) -> Mapping[str, str]:
+        """Return the category of each label that stands for one; the others are harmless.
+
+        Raises:
+            WrongConfig: the YAML names a label or a category that the model does not have.
+        """
+        table = self.settings.moderation
+        # One of the labels that exclude one another means harmless.
+        if not table and self.checkpoint.independent_labels:
+            table = {label: label for label in self.labels}
+        _check_names("moderation", table, self.labels, "a label of this model")
+        thresholds = self.settings.moderation_thresholds
+        _check_names("moderation_thresholds", thresholds, table.values(), "a category")
+        return table
+
     def _pair_of(self, inputs: Any) -> Text:
         if isinstance(inputs, dict):
             return self._pair(**_known_keys(inputs))
@@ -164,6 +185,19 @@ class Task(TextTask[ClassificationInput, Window]):
         if text_pair is None:
             return first, None
         return first, check_text(text_pair, "text_pair", self.max_characters)
+
+
+def _check_names(key: str, given: Iterable[str], known: Iterable[str], kind: str) -> None:
+    """Check the names of a table of the YAML.
+
+    Raises:
+        WrongConfig: one is not known.
+    """
+    names = list(dict.fromkeys(known))
+    for name in given:
+        if name not in names:
+            remedy = suggest(name, names) if names else "add handler.moderation, or remove it"
+            raise WrongConfig(f"handler.{key}", f"has {quote(name)}, which is not {kind}", remedy)
 
 
 def _known_keys(inputs: dict[str, Any]) -> dict[str, Any]:

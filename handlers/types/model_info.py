@@ -317,6 +317,8 @@ class ModelInfo:
         explanation: JSON schemas of the additional parameters of `/explanations`; empty where the
             model is not explained.
         prompts: names of the checkpoint's prompts, one of which a request can put before its text.
+        categories: the category of moderation that a label stands for; empty where the model does
+            not moderate.
         legacy_explanation_keys: the keys of that example's explanations.
         agreement: how often it agrees with its checkpoint in float32, measured when it was packed;
             None where that was not measured.
@@ -342,6 +344,7 @@ class ModelInfo:
     architecture: str = ""
     adapters: Sequence[str] = ()
     prompts: Sequence[str] = ()
+    categories: Mapping[str, str] = field(default_factory=dict)
     legacy_explanation_keys: Sequence[str] = ()
     agreement: Mapping[str, Any] | None = None
     generation: GenerationInfo | None = None

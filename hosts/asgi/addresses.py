@@ -57,6 +57,7 @@ ADDRESSES = (
     Address("/v1/responses", Api.OPENAI, "continues_prompts", {"input": "Hello"}),
     Address("/v1/embeddings", Api.OPENAI, "embed", {"input": _TEXT}),
     Address("/embeddings", Api.OPENAI, "embed", {"input": _TEXT}),
+    Address("/v1/moderations", Api.OPENAI, "predict", {"input": _TEXT}),
     *(
         Address(f"{version}/{path}", Api.OPENAI, ability, example)
         for path, ability, example in (

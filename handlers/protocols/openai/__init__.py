@@ -25,6 +25,7 @@ from .endpoint import Endpoint, model_entries
 from .errors import ModelNotFound, error_body, key_names, to_openai_error
 from .generation import Chat, Completions
 from .images import Images
+from .moderations import Moderations
 from .pooling import Classify, Pooling, Score
 from .responses import Responses
 from .types import ModelList, OpenAIError, ServedModelStatus
@@ -32,7 +33,7 @@ from .types import ModelList, OpenAIError, ServedModelStatus
 # All below v1, but for KServe's paths such as v1/models/M:predict; v1 may be left out.
 PATH = re.compile(
     r"v1(?!/models/.*:)(/.*)?"
-    r"|(audio/[a-z]+|chat/completions|completions|models|embeddings|responses|images/generations"
+    r"|(audio/[a-z]+|chat/completions|completions|models|embeddings|moderations|responses|images/generations"
     r"|score|classify|pooling)(/[^:]*)?"
 )
 MODELS = "models"
@@ -41,6 +42,7 @@ ENDPOINTS: tuple[type[Endpoint[Any]], ...] = (
     Completions,
     Responses,
     Embeddings,
+    Moderations,
     Score,
     Classify,
     Pooling,

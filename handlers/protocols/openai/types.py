@@ -337,6 +337,23 @@ class EmbeddingList(TypedDict):
     usage: InputUsage
 
 
+class Moderation(TypedDict):
+    """The categories of one input, each with whether it is flagged and with its score."""
+
+    flagged: bool
+    categories: dict[str, bool]
+    category_scores: dict[str, float]
+    category_applied_input_types: dict[str, list[Literal["text"]]]
+
+
+class ModerationResponse(TypedDict):
+    """The response of `moderations`."""
+
+    id: str
+    model: str
+    results: list[Moderation]
+
+
 class ScoredPair(TypedDict):
     """How well the texts of a pair fit each other."""
 

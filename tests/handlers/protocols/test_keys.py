@@ -6,7 +6,7 @@ Each test sends the keys of a table one by one, all bodies of a route in one bat
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -41,6 +41,7 @@ class Route:
         body: the body.
         options: what the model is loaded with.
         strict: whether a key that no server defines is refused.
+        handler: further keys of the YAML.
     """
 
     path: str
@@ -49,6 +50,7 @@ class Route:
     body: Mapping[str, Any]
     family: str = "Bert"
     strict: bool = False
+    handler: Mapping[str, Any] = field(default_factory=dict)
 
 
 SOUND = sound_for("Ada")
@@ -63,6 +65,13 @@ ROUTES = [
     Route("v1/completions", TABLES["complete"], body={"prompt": "Ada", "max_tokens": 2}, **GPT2),
     Route("v1/responses", TABLES["respond"], body={"input": "Ada", "max_output_tokens": 2}, **GPT2),
     Route("v1/embeddings", TABLES["embeddings"], EMBEDDING, {"input": "Nina sings."}),
+    Route(
+        "v1/moderations",
+        TABLES["moderate"],
+        "sequence_classification",
+        {"input": "Nina sings."},
+        handler={"moderation": {"NEGATIVE": "harm"}},
+    ),
     Route("score", TABLES["score"], RANKING, {"text_1": "Who sings?", "text_2": "Nina sings."}),
     Route("classify", TABLES["classify"], "sequence_classification", {"input": "Nina sings."}),
     Route("pooling", TABLES["pooling"], EMBEDDING, {"input": "Nina sings."}),
@@ -125,7 +134,11 @@ def whisper(tmp_path_factory: pytest.TempPathFactory) -> Served:
 @pytest.fixture
 def send(route: Route, served: Callable[..., Served], whisper: Served, monkeypatch: Any) -> Send:
     """Return a function that sends the route's body with each of some keys and values."""
-    model = whisper if route.family == WHISPER else served(route.mode, family=route.family)
+    model = (
+        whisper
+        if route.family == WHISPER
+        else served(route.mode, family=route.family, **route.handler)
+    )
     if route.mode == GENERATION:
         tokenizer = model.engine.task.checkpoint.tokenizer
         monkeypatch.setattr(tokenizer, "chat_template", TEMPLATE)

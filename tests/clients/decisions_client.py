@@ -1,0 +1,35 @@
+"""OpenAI's own client: moderations."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import openai
+from openai import OpenAI
+
+
+def main(job: dict[str, Any]) -> dict[str, Any]:
+    client = OpenAI(base_url=job["base_url"], api_key="none", max_retries=0)
+    return {"moderations": moderated(client, job["texts"])}
+
+
+def moderated(client: OpenAI, texts: list[str]) -> dict[str, Any]:
+    """Return the results of several texts, of one alone, and an error."""
+    several = client.moderations.create(model="m", input=texts)
+    (single,) = client.moderations.create(input=texts[0]).results
+    try:
+        client.moderations.create(input=[*texts, ""])
+    except openai.BadRequestError as error:
+        mistake = error.body
+    return {
+        "several": [each.to_dict() for each in several.results],
+        "flagged": [each.flagged for each in several.results],
+        "single": single.category_scores.to_dict(),
+        "mistake": mistake,
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(json.load(sys.stdin))))

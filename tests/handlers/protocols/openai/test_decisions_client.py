@@ -1,0 +1,28 @@
+"""OpenAI's own client, unmodified, with models in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.e2e.clients import run_client
+from tests.http_front import front
+from tests.samples import FINE, ODD
+from tests.sentences import Sentence
+from tests.serving import Served, differences
+
+CLASSIFICATION = "sequence_classification"
+TEXTS = [FINE, ODD]
+
+
+def test_openais_client_moderates(served: Callable[..., Served]) -> None:
+    model = served(CLASSIFICATION, moderation={"NEGATIVE": "harassment", "POSITIVE": "hate"})
+    with front({CLASSIFICATION: model}) as url:
+        base_url = f"{url}/{CLASSIFICATION}/1.0/v1"
+        found = run_client("decisions_client", base_url=base_url, texts=TEXTS)["moderations"]
+    for text, result in zip(TEXTS, found["several"], strict=True):
+        own = {each["label"]: each["score"] for each in model.ask(text, top_k=None)}
+        expected = {"harassment": own["NEGATIVE"], "hate": own["POSITIVE"]}
+        assert not differences(result["category_scores"], expected, 1e-5)
+    assert found["flagged"] == [each["flagged"] for each in found["several"]]
+    assert not differences(found["single"], found["several"][0]["category_scores"], 1e-5)
+    assert found["mistake"]["message"] == Sentence("input[2]")
