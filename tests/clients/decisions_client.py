@@ -32,4 +32,4 @@ def moderated(client: OpenAI, texts: list[str]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(json.load(sys.stdin))))
+    json.dump(main(json.load(sys.stdin)), sys.stdout)

@@ -13,7 +13,7 @@ https://platform.openai.com/docs/api-reference/moderations
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, SkipValidation
@@ -22,7 +22,6 @@ from typing_extensions import TypedDict
 from ...errors import Unprocessable
 from ...http.request import HttpRequest
 from ...http.response import HttpResponse, encode_json
-from ...tasks.base import Label
 from ...types.parameters import check_text
 from ...types.request import Request
 from ..base import KeyTable, ParsedRequest, Route, check_count, ignored
@@ -105,7 +104,7 @@ class Moderations(Endpoint[ModerationBody]):
             for number, text in enumerate(given)
         ]
 
-    def _moderation(self, labels: Sequence[Label]) -> Moderation:
+    def _moderation(self, labels: Sequence[Mapping[str, Any]]) -> Moderation:
         scores = dict.fromkeys(self.model.categories.values(), 0.0)
         for each in labels:
             category = self.model.categories.get(each["label"])
