@@ -254,6 +254,12 @@ class TextKeys(_Section):
     tokenizer: Tokenizer = Field(
         default=Tokenizer(), description="Settings of the tokenizer, see below."
     )
+    prompts: dict[str, str] = Field(
+        default_factory=dict,
+        description="Prompts that precede texts, by the names that requests use, for "
+        "`sentence_embedding` and `sentence_similarity`: `{query: 'query: ', passage: 'passage: '}`"
+        ". A prompt of the checkpoint with the same name is replaced, others stay.",
+    )
     do_lower_case: bool | None = Field(
         default=None,
         description="Forces lower-casing on or off. Without it, the tokenizer's own setting.",

@@ -29,7 +29,7 @@ from typing_extensions import TypedDict
 from ..errors import BadRequest, RequestError, TextTooLong, Unprocessable
 from ..http.request import HttpRequest
 from ..http.response import HttpResponse, encode_json
-from ..types.embeddings import in_base64, quantized
+from ..types.embeddings import PROMPT_KEYS, in_base64, quantized
 from ..types.model_info import ModelInfo
 from ..types.parameters import WholeNumbers, json_type, parse_body
 from ..types.request import Request, TokenCount
@@ -50,19 +50,11 @@ from .truncation import PromptTokens, truncation_parameters
 
 EMBED, RERANK = "embed", "rerank"
 EmbeddingType = Literal["float", "base64", "int8", "uint8", "binary", "ubinary"]
-InputType = Literal["search_query", "search_document", "classification", "clustering"]
 Vector = list[float]
 # For documentation: items are checked after they are counted.
 NOT_EMPTY = Field(json_schema_extra={"minItems": 1})
 # The embedding task's parameters of the vectors that become embeddings of all types.
 FLOATS: Mapping[str, Any] = {"precision": "float32", "encoding_format": "float"}
-# The names that checkpoints give the prompt of a kind of inputs.
-PROMPTS: Mapping[str, Sequence[str]] = {
-    "search_query": ("query",),
-    "search_document": ("document", "passage", "corpus"),
-    "classification": ("classification", "Classification"),
-    "clustering": ("clustering", "Clustering"),
-}
 TRUNCATION: Mapping[str, Mapping[str, Any]] = {
     "NONE": {"truncate": False},
     "START": {"truncate": True, "truncation_direction": "left"},
@@ -93,18 +85,20 @@ class EmbedBody(Body):
 
     texts: Annotated[list[SkipValidation[str]], NOT_EMPTY] | None = None
     inputs: Annotated[list[SkipValidation[Content]], NOT_EMPTY] | None = None
-    input_type: InputType | None = None
+    input_type: str | None = None
     embedding_types: Annotated[list[EmbeddingType], Field(min_length=1)] | None = None
     truncate: Literal["NONE", "START", "END"] | None = None
     output_dimension: PositiveInt | None = None
+    # Extensions of Jina and sentence-transformers.
+    task: str | None = None
+    prompt_name: str | None = None
+    prompt: str | None = None
 
-    def parameters(self, prompts: Sequence[str]) -> dict[str, Any]:
+    def parameters(self) -> dict[str, Any]:
         """Return the parameters of the embedding task, except the types of numbers."""
-        named = PROMPTS.get(self.input_type or "", ())
-        prompt = next((name for name in named if name in prompts), None)
         dimensions = self.output_dimension
         return {
-            **({} if prompt is None else {"prompt_name": prompt}),
+            **self.model_dump(include={*PROMPT_KEYS}, exclude_none=True),
             **({} if dimensions is None else {"dimensions": dimensions}),
             **TRUNCATION.get(self.truncate or "", {}),
         }
@@ -330,7 +324,7 @@ class Protocol(BaseProtocol):
         default: list[EmbeddingType] = ["float"] if version == "2" else []
         types = list(dict.fromkeys(body.embedding_types or default))
         write = partial(_embeddings, version, texts, types)
-        parameters = {**body.parameters(self.model.prompts), **FLOATS}
+        parameters = {**body.parameters(), **FLOATS}
         requests = [
             Request(text, parameters, is_batch_item=True, token_count=TokenCount())
             for text in texts

@@ -29,6 +29,7 @@ from typing_extensions import TypedDict
 from ..errors import BadRequest, RequestError, Unprocessable
 from ..http.request import HttpRequest
 from ..http.response import HttpResponse
+from ..types.embeddings import PROMPT_KEYS
 from ..types.model_info import Ability, ModelInfo
 from ..types.parameters import json_type
 from ..types.request import Operation, Request, TokenIds
@@ -41,8 +42,7 @@ IDS = [5, 6, 7]
 SENTENCES = {"source_sentence": "Nina sings in the bar.", "sentences": ["She sang in a pub."]}
 SIDE = "truncation_direction"
 TRUNCATION = ["truncate", SIDE]
-TEXT_SETTINGS = [*TRUNCATION, "prompt_name"]
-COMPARED_SETTINGS = [*TEXT_SETTINGS, "prompt", "dimensions"]
+COMPARED_SETTINGS = [*TRUNCATION, *PROMPT_KEYS, "dimensions"]
 # The server's own settings, whatever the YAML of the model sets.
 UNIT_VECTORS = {"normalize": True, "precision": "float32", "encoding_format": "float"}
 ErrorType = Literal["Validation", "Overloaded", "Backend"]
@@ -76,6 +76,9 @@ class TextsBody(TypedDict):
     truncate: NotRequired[bool | None]
     truncation_direction: NotRequired[Direction | None]
     prompt_name: NotRequired[str | None]
+    prompt: NotRequired[str | None]
+    input_type: NotRequired[str | None]
+    task: NotRequired[str | None]
 
 
 @with_config(ConfigDict(extra="forbid"))
@@ -86,6 +89,9 @@ class EmbedTextsBody(TypedDict):
     truncate: NotRequired[bool | None]
     truncation_direction: NotRequired[Direction | None]
     prompt_name: NotRequired[str | None]
+    prompt: NotRequired[str | None]
+    input_type: NotRequired[str | None]
+    task: NotRequired[str | None]
     normalize: NotRequired[bool | None]
     dimensions: NotRequired[PositiveInt | None]
 

@@ -20,7 +20,7 @@ from ..checkpoints.model_spec import ModelSpec
 from ..checkpoints.pooling import PoolingHead
 from ..config.handler_section import HandlerSection
 from ..config.model_config import ModelConfig
-from ..errors import RequestError
+from ..errors import RequestError, WrongConfig
 from ..model import Model
 from ..process.deadline import NO_DEADLINE, Deadline
 from ..telemetry.metrics import Meter
@@ -54,7 +54,8 @@ class BaseTask(ABC, Generic[InputT, RowT]):
             one for all of them; see :meth:`auto_class_for`.
         labels: names of the classes, by class number; empty where there are none.
         explains: whether its results can be explained, where the mode has an explanation target.
-        prompts: names of the checkpoint's prompts, which a request chooses by `prompt_name`.
+        prompts: names of the model's prompts, which a request chooses by `prompt_name`.
+        takes_prompts: whether the YAML may have `prompts`.
         categories: the category of moderation that a label stands for; empty where the model does
             not moderate.
     """
@@ -67,8 +68,15 @@ class BaseTask(ABC, Generic[InputT, RowT]):
     explains: bool = True
     prompts: Sequence[str] = ()
     categories: Mapping[str, str] = {}
+    takes_prompts: ClassVar[bool] = False
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
+        if settings.prompts and not self.takes_prompts:
+            raise WrongConfig(
+                "handler.prompts",
+                f"is set, and mode {settings.mode} puts no prompts before its texts",
+                "leave it out",
+            )
         self.checkpoint = checkpoint
         if self.description.has_labels:
             self.labels = checkpoint.labels

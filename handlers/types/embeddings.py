@@ -10,6 +10,9 @@ import numpy.typing as npt
 
 from ..errors import Unprocessable
 
+# The keys of a body that choose the prompt of its texts, on all routes of embeddings.
+PROMPT_KEYS = ("prompt", "prompt_name", "input_type", "task")
+
 Precision = Literal["float32", "float16", "int8", "uint8", "binary", "ubinary"]
 
 

@@ -316,7 +316,7 @@ class ModelInfo:
         parameters: JSON schemas of the parameters by name, with this model's defaults.
         explanation: JSON schemas of the additional parameters of `/explanations`; empty where the
             model is not explained.
-        prompts: names of the checkpoint's prompts, one of which a request can put before its text.
+        prompts: names of prompts, one of which a request can put before its text.
         categories: the category of moderation that a label stands for; empty where the model does
             not moderate.
         legacy_explanation_keys: the keys of that example's explanations.

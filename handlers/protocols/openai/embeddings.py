@@ -18,6 +18,7 @@ from pydantic import Field, PositiveInt, SkipValidation
 
 from ...http.request import HttpRequest
 from ...http.response import HttpResponse, encode_json
+from ...types.embeddings import PROMPT_KEYS
 from ...types.model_info import ModelInfo
 from ...types.request import Request, TokenCount
 from ..base import KeyTable, ParsedRequest, Route, ignored, refused, texts_or_ids, tokens_read
@@ -28,6 +29,8 @@ from .types import EmbeddingList, OpenAIError
 
 # Clients read other numbers as these, whatever the YAML of the model sets.
 FLOATS: Mapping[str, Any] = {"precision": "float32", "encoding_format": "float"}
+# The keys of a body that are parameters of the task.
+PARAMETERS = {"dimensions", "encoding_format", "truncate", *PROMPT_KEYS}
 
 
 # One text or several, or the token ids of one or of several; see `texts_or_ids`.
@@ -53,16 +56,19 @@ class EmbeddingBody(Body):
     use_activation: bool | None = None
     truncate: bool | None = None
     truncate_prompt_tokens: PromptTokens | None = None
+    # Extensions of Jina, Cohere, Voyage AI and sentence-transformers.
+    task: str | None = None
+    input_type: str | None = None
+    prompt_name: str | None = None
+    prompt: str | None = None
 
     def parameters(self, model: ModelInfo) -> dict[str, Any]:
         """Return the parameters of the embedding task."""
-        given = self.model_dump(include={"dimensions", "encoding_format"}, exclude_none=True)
+        given = self.model_dump(include=PARAMETERS, exclude_none=True)
         names = (self.normalize, self.normalized, self.use_activation)
         normalize = next((each for each in names if each is not None), None)
         if normalize is not None:
             given["normalize"] = normalize
-        if self.truncate is not None:
-            given["truncate"] = self.truncate
         return {**FLOATS, **given, **truncation_parameters(self.truncate_prompt_tokens, model)}
 
 
@@ -84,9 +90,6 @@ KEYS = KeyTable.of(
         endianness=["native", "little"],
         embedding_type=["float", ["float"]],
         instruction=[],
-        input_type=[],
-        prompt_name=[],
-        task=[],
         late_chunking=False,
         return_multivector=False,
     ),

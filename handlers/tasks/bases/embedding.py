@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import AliasChoices, Field
 from transformers import BatchEncoding, PreTrainedConfig
 
 from ...batching.padding import Side
@@ -17,10 +18,11 @@ from ...batching.tokenization import Window, check_length, read_in_lower_case, t
 from ...checkpoints.architecture import base_class_for
 from ...checkpoints.checkpoint import Checkpoint
 from ...checkpoints.pooling import PoolingHead
+from ...checkpoints.prompts import Prompts
 from ...checkpoints.sentence_transformers import OUTPUT, PROMPT_MASK, SentenceTransformer
 from ...config.handler_section import HandlerSection
-from ...config.messages import enumerate_names, quote
-from ...errors import BadRequest, RequestError, TextTooLong, attempt
+from ...errors import BadRequest, RequestError, TextTooLong, WrongConfig, attempt
+from ...types.embeddings import PROMPT_KEYS
 from ...types.parameters import check_text
 from ...types.request import TokenIds
 from .text import TextTask, TruncationParameters
@@ -33,10 +35,29 @@ class PromptParameters(TruncationParameters):
     """Parameters of each text that becomes a vector."""
 
     prompt_name: str | None = None
-    """Name of a prompt of the checkpoint, which precedes the text. Without it, the default prompt
-    of the checkpoint, if it has one."""
+    """Name of a prompt of the checkpoint or of the YAML's `prompts`, which precedes the text.
+    Without it, the default prompt of the checkpoint, if it has one."""
     prompt: str | None = None
-    """Text that precedes the text, in place of a prompt of the checkpoint."""
+    """Text that precedes the text, in place of a prompt with a name."""
+    input_type: str | None = Field(
+        default=None, validation_alias=AliasChoices("input_type", "task")
+    )
+    """What the text is, which chooses its prompt where no other parameter does: `query`,
+    `document`, `classification`, `clustering`, or the name of a prompt. See
+    [Prompts](sentence_embedding.md#prompts). Alias: `task`."""
+
+    @classmethod
+    def of_request(cls, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Self:
+        """Return a request's parameters; one that chooses a prompt replaces all such defaults."""
+        kinds = {given[name] for name in ("input_type", "task") if isinstance(given.get(name), str)}
+        if len(kinds) > 1:
+            raise BadRequest(
+                "parameters: input_type and task are two names of one parameter, and have different"
+                " values; send one of them."
+            )
+        if any(given.get(name) is not None for name in PROMPT_KEYS):
+            defaults = {name: each for name, each in defaults.items() if name not in PROMPT_KEYS}
+        return super().of_request(defaults, given)
 
 
 @dataclass(frozen=True)
@@ -64,10 +85,12 @@ class EmbeddingTask(TextTask[InputT, Row]):
     """
 
     auto_class = "AutoModel"
+    takes_prompts = True
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
-        self.prompts = sorted(self.modules.settings.prompts)
+        self.prompts = sorted(self._prompts.texts)
+        self._check_default_prompt()
         if self.modules.limits.do_lower_case:
             read_in_lower_case(self.tokenizer)
         if not self.modules.pooling.include_prompt:
@@ -104,6 +127,7 @@ class EmbeddingTask(TextTask[InputT, Row]):
         truncate = self.truncation if parameters.truncate is None else parameters.truncate
         side = parameters.truncation_direction
         if isinstance(text, TokenIds):
+            self._check_no_prompt(prompt)
             text.check_length(self.max_characters)
             text.check(self.checkpoint.vocab_size)
             return EmbeddedText(text, "", truncate, side, parameters.max_length)
@@ -136,20 +160,41 @@ class EmbeddingTask(TextTask[InputT, Row]):
         vector: Vector = np.asarray(outputs[OUTPUT], dtype=np.float32)[:dimensions]
         return vector / max(float(np.linalg.norm(vector)), 1e-12) if normalize else vector
 
+    @cached_property
+    def _prompts(self) -> Prompts:
+        """The prompts of the checkpoint, with the prompts of the YAML over them."""
+        own = self.modules.settings
+        return Prompts({**own.prompts, **self.settings.prompts}, own.default_prompt_name)
+
     def _prompt(self, parameters: PromptParameters) -> str:
-        if parameters.prompt is not None:
-            return parameters.prompt
-        prompts = self.modules.settings.prompts
-        name = parameters.prompt_name or self.modules.settings.default_prompt_name
-        if name is None:
-            return ""
-        if name not in prompts:
-            known = f"; send one of {enumerate_names(sorted(prompts))}" if prompts else ""
+        named, kind = parameters.prompt_name, parameters.input_type
+        return self._prompts.choose(parameters.prompt, named, kind)
+
+    def _check_default_prompt(self) -> None:
+        """Refuse a default of the YAML that names no prompt.
+
+        Raises:
+            WrongConfig: it does.
+        """
+        try:
+            self._prompt(self.read_parameters({}))
+        except BadRequest as error:
+            problem = str(error).removeprefix("parameters: ").removesuffix(".")
+            raise WrongConfig(
+                "handler.parameters", f"has a wrong prompt: {problem}", "add it to handler.prompts"
+            ) from None
+
+    def _check_no_prompt(self, prompt: str) -> None:
+        """Refuse a prompt for token ids, which are read as they are; the default one is left out.
+
+        Raises:
+            BadRequest: a request chooses a prompt.
+        """
+        if prompt and prompt != self._prompt(self.read_parameters({})):
             raise BadRequest(
-                f"parameters: prompt_name is {quote(name)}, and this model has no prompt of that"
-                f" name{known}."
+                "inputs are token ids, and a prompt precedes a text; send the text, or the ids of"
+                " the prompt with its own, without prompt, prompt_name and input_type."
             )
-        return prompts[name]
 
     def _of_text(self, text: EmbeddedText, encoding: BatchEncoding, number: int) -> Row:
         options = {"truncation_side": text.side}

@@ -24,19 +24,19 @@ from tests.serving import Served, differences, read_json
 QUERY = {"query": "a", "documents": ["b", {"text": "c", "id": 5}]}
 
 
-def protocol(operation: Service, *prompts: str) -> Protocol:
+def protocol(operation: Service) -> Protocol:
     """Return the protocol of a model that takes 3 items a request."""
-    return Protocol(replace(MODEL, task=replace(MODEL.task, service=operation), prompts=prompts))
+    return Protocol(replace(MODEL, task=replace(MODEL.task, service=operation)))
 
 
 def request_to(path: str, body: Any) -> HttpRequest:
     return HttpRequest({"body": body}, {"url_path": path})
 
 
-def read(path: str, body: Any, *prompts: str) -> Sequence[Request]:
+def read(path: str, body: Any) -> Sequence[Request]:
     """Return the requests that a body becomes."""
     operation: Service = "rerank" if path.endswith("rerank") else "embed"
-    return protocol(operation, *prompts).parse(request_to(path, body)).requests
+    return protocol(operation).parse(request_to(path, body)).requests
 
 
 def written(path: str, body: Any, outcomes: Sequence[Any], tokens: int = 0) -> HttpResponse:
@@ -57,13 +57,13 @@ def written(path: str, body: Any, outcomes: Sequence[Any], tokens: int = 0) -> H
         ({"truncate": "START"}, {"truncate": True, "truncation_direction": "left"}),
         ({"truncate": "END"}, {"truncate": True, "truncation_direction": "right"}),
         ({"output_dimension": 8, "model": "any", "priority": 1}, {"dimensions": 8}),
-        ({"input_type": "search_query"}, {"prompt_name": "query"}),
-        ({"input_type": "search_document"}, {"prompt_name": "passage"}),
-        ({"input_type": "clustering"}, {}),
+        ({"input_type": "search_query", "task": None}, {"input_type": "search_query"}),
+        ({"prompt_name": "title"}, {"prompt_name": "title"}),
+        ({"task": "separation", "prompt": ""}, {"task": "separation", "prompt": ""}),
     ],
 )
 def test_settings_become_parameters(settings: Any, parameters: Any) -> None:
-    (request,) = read("v2/embed", {"texts": ["a"], **settings}, "query", "passage")
+    (request,) = read("v2/embed", {"texts": ["a"], **settings})
     assert request == Request("a", {**parameters, **FLOATS}, is_batch_item=True)
 
 
@@ -167,7 +167,7 @@ def test_a_ranking_has_scores_and_the_documents_that_are_asked_for(
             ["inputs"],
         ),
         ("v2/embed", {"images": ["a"]}, 422, ["images"]),
-        ("v2/embed", {"texts": ["a"], "input_type": "image"}, 400, ["image", "input_type"]),
+        ("v2/embed", {"texts": ["a"], "input_type": 5}, 400, ["input_type", "string"]),
         ("v2/embed", {"texts": ["a"], "embedding_types": []}, 400, ["embedding_types"]),
         ("v2/embed", {"texts": ["a"], "embedding_types": ["a"]}, 400, ["a", "embedding_types.0"]),
         ("v2/embed", {"texts": ["a"], "output_dimension": 0}, 400, ["output_dimension"]),

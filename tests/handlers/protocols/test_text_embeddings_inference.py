@@ -75,6 +75,11 @@ def test_texts_and_token_ids_become_requests(inputs: Any, texts: Any) -> None:
             },
         ),
         ({"truncate": None, "prompt_name": None}, {"normalize": True}),
+        ({"input_type": "query"}, {"normalize": True, "input_type": "query"}),
+        (
+            {"task": "text-matching", "prompt": "A: "},
+            {"normalize": True, "task": "text-matching", "prompt": "A: "},
+        ),
     ],
 )
 def test_settings_become_parameters(settings: Any, parameters: Any) -> None:

@@ -14,13 +14,13 @@ import torch
 from transformers import T5EncoderModel
 
 from hf_serve.handlers.config.model_config import ModelConfig
-from hf_serve.handlers.errors import BadRequest
+from hf_serve.handlers.errors import BadRequest, WrongConfig
 from hf_serve.handlers.formats import export
 from hf_serve.handlers.types.request import Request, TokenIds
 from tests import tiny
 from tests.reference.embedding_checkpoints import MODE, PROMPTS, write
 from tests.samples import FINE, LONG
-from tests.sentences import Sentence
+from tests.sentences import Sentence, refused
 from tests.serving import Served, differences, explanation_of
 
 TYPES = "sentence_transformers.models"
@@ -44,6 +44,43 @@ def test_a_prompt_is_named_or_written(model: Served) -> None:
     status, sentence = model.refuse(FINE, prompt_name="title")
     assert status == 400
     assert "send one of passage, query" in sentence
+
+
+def test_an_input_type_chooses_the_prompt(model: Served) -> None:
+    named = model.ask(FINE, prompt_name="query")
+    assert model.ask(FINE, input_type="search_query") == named
+    assert model.ask(FINE, task="retrieval.query") == named
+    assert model.ask(FINE, input_type="clustering") == model.ask(FINE, prompt="")
+    assert model.refuse(FINE, input_type="image") == (400, Sentence("image", "query", "passage"))
+    assert model.refuse(FINE, input_type="query", task="passage") == (
+        400,
+        Sentence("input_type", "task"),
+    )
+
+
+def test_prompts_of_the_yaml_precede_those_of_the_checkpoint(prompts: Path) -> None:
+    parameters = {"prompt_name": "title"}
+    own = Served(
+        prompts, MODE, prompts={"query": "Who? ", "title": "Title: "}, parameters=parameters
+    )
+    asked = own.ask(FINE)
+    assert asked == own.ask(FINE, prompt="Title: ") == own.ask(FINE, prompt_name="title")
+    assert own.ask(FINE, input_type="query") == own.ask(FINE, prompt="Who? ") != asked
+    assert own.ask(FINE, prompt_name="passage") == own.ask(FINE, prompt=PROMPTS["passage"])
+    assert own.engine.task.prompts == ["passage", "query", "title"]
+
+
+def test_wrong_prompts_of_the_yaml_stop_the_load(prompts: Path) -> None:
+    with refused(WrongConfig, "handler.parameters", "title", "passage, query"):
+        Served(prompts, MODE, parameters={"prompt_name": "title"})
+    with refused(WrongConfig, "handler.prompts", "feature_extraction"):
+        Served(prompts, "feature_extraction", prompts={"query": "Q: "})
+
+
+def test_token_ids_take_no_prompt(model: Served) -> None:
+    for choice in ({"prompt": "A: "}, {"prompt_name": "query"}, {"input_type": "query"}):
+        assert model.refuse([[5, 6]], **choice) == (400, Sentence("token ids", "prompt"))
+    assert model.ask([[5, 6]], input_type="passage") == model.ask([[5, 6]])
 
 
 def test_a_prompt_without_room_for_a_text_is_refused(model: Served) -> None:
