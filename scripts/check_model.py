@@ -17,6 +17,7 @@ from hf_serve.handlers.config.handler_section import modes
 from hf_serve.handlers.config.messages import suggest
 from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.hosts.command_line import plain_errors
+from hf_serve.scripts.hub.catalogue import find_in_catalogue
 from hf_serve.scripts.hub.client import Hub
 
 if TYPE_CHECKING:
@@ -29,7 +30,11 @@ YAMLS = (".yaml", ".yml")
 @plain_errors()
 def main(
     model: Annotated[
-        str, typer.Argument(help="An id of the hub, a folder, or a YAML file that names one.")
+        str,
+        typer.Argument(
+            help="An id of the hub, a name of the catalogue, a folder, or a YAML file that names"
+            " one."
+        ),
     ],
     revision: Annotated[str | None, typer.Option(help="The revision on the hub.")] = None,
     mode: Annotated[str | None, typer.Option(help="The mode, where the files fit several.")] = None,
@@ -51,6 +56,11 @@ def main(
         handler = ModelConfig.read(Path(model)).handler
         model, mode = handler.model_name or "", mode or handler.mode
         revision, allow_pickle = revision or handler.revision, handler.allow_pickle
+    elif not Path(model).is_dir() and (known := find_in_catalogue(model)):
+        model, mode = known.model, mode or known.entry.mode
+        if known.entry.refused:
+            err.print(f"{model} is not served. {known.entry.refused}", markup=False)
+            raise typer.Exit(1)
     found = check_model(model, revision, Hub(), mode, allow_pickle=allow_pickle)
     if as_json:
         out.print_json(json.dumps(asdict(found) | {"memory": dict(found.memory)}))

@@ -13,6 +13,7 @@ IS_REPOSITORY = (ROOT / "pyproject.toml").is_file()
 VERBS: Mapping[str, str] = {
     "run": "run_model",
     "check": "check_model",
+    "catalogue": "list_catalogue",
     "download": "download_models",
     "pack": "create_archive",
     "start": "serve",

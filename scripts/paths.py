@@ -13,6 +13,7 @@ from hf_serve.scripts.installation import IS_REPOSITORY, ROOT, command_line
 
 ARTIFACTS = ROOT / "artifacts"
 MODEL_CONFIGS = ROOT / "model_configs"
+CATALOGUE = ROOT / "catalogue"
 # The file of a model with the packages that its own code imports.
 REQUIREMENTS = "requirements.txt"
 # The folder in which commands read and write, where no option names another one.

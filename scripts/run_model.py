@@ -27,6 +27,7 @@ from hf_serve.handlers.errors import KitError
 from hf_serve.hosts.command_line import plain_errors
 from hf_serve.scripts import create_archive, download_models, serve
 from hf_serve.scripts.archives.model_store import read_file, why_unreadable
+from hf_serve.scripts.hub.catalogue import CatalogueEntry, find_in_catalogue
 from hf_serve.scripts.hub.client import Hub
 from hf_serve.scripts.installation import command_line
 from hf_serve.scripts.paths import model_name
@@ -63,7 +64,10 @@ class NotRunnable(KitError):
 def main(
     models: Annotated[
         list[str],
-        typer.Argument(help="Ids of the hub, folders of checkpoints, YAML files, or archives."),
+        typer.Argument(
+            help="Ids of the hub, names of the catalogue, folders of checkpoints, YAML files, or"
+            " archives."
+        ),
     ],
     mode: Annotated[str | None, typer.Option(help="The mode, where the files fit several.")] = None,
     revision: Annotated[str | None, typer.Option(help="The revision on the hub.")] = None,
@@ -82,7 +86,7 @@ def main(
         int, typer.Option(min=1, max=65535)
     ] = serve.PORTS.grpc_management,
 ) -> None:
-    """Serve models at one URL, each by its id on the hub, its folder, its YAML or its archive.
+    """Serve models at one URL, each by its id or name, its folder, its YAML or its archive.
 
     The mode of a checkpoint follows from its files. The YAML that is written can be edited, and the
     next run uses it. What has not changed is neither downloaded nor packed again.
@@ -116,8 +120,11 @@ def main(
     console.print(f"{message}\n\n{_verbs(folder)}", markup=False)
 
 
-def write_yaml(found: ModelCheck, folder: Path) -> Path:
+def write_yaml(found: ModelCheck, folder: Path, keys: Mapping[str, Any] = EMPTY) -> Path:
     """Write the YAML of a checkpoint to a folder; one that names the same model stays.
+
+    Args:
+        keys: keys that the checkpoint needs in the `handler` section.
 
     Raises:
         NotRunnable: the checkpoint is not served, or another model has the name.
@@ -145,6 +152,7 @@ def write_yaml(found: ModelCheck, folder: Path) -> Path:
     if found.is_explained and found.fastest != CHECKPOINT:
         # Explanations with gradients run the checkpoint.
         handler["explain_with_checkpoint"] = True
+    handler |= keys
     text = f"# The mode is {found.mode.mode}, because {found.mode.reason}.\n"
     path.write_text(text + yaml.safe_dump({"handler": handler}, sort_keys=False), "utf-8")
     console.print(f"{path} is written: {text[2:].strip()}", markup=False)
@@ -213,7 +221,7 @@ def archive_of(
         return target
     config = path if path.suffix in YAMLS and path.is_file() else None
     if config is None:
-        config = write_yaml(_checked(model, mode, revision), folder)
+        config = _write_yaml_of(model, mode, revision, folder)
     if not Path(ModelConfig.read(config).handler.model_name or "").is_dir():
         download_models.main([config])
     # The server loads the model next, and says why it does not load.
@@ -242,6 +250,20 @@ def _require_stopped(folder: Path) -> None:
             f"A server of {folder} runs already, with {names}; run `{stop}` first, or name another"
             " --folder and other ports."
         )
+
+
+def _write_yaml_of(model: str, mode: str | None, revision: str | None, folder: Path) -> Path:
+    known = None if Path(model).is_dir() else find_in_catalogue(model)
+    if known is None:
+        return write_yaml(_checked(model, mode, revision), folder)
+    _require_served(known.model, known.entry)
+    found = _checked(known.model, mode or known.entry.mode, revision)
+    return write_yaml(found, folder, known.entry.handler)
+
+
+def _require_served(model: str, entry: CatalogueEntry) -> None:
+    if entry.refused:
+        raise NotRunnable(f"{model} is not served. {entry.refused}")
 
 
 def _checked(model: str, mode: str | None, revision: str | None) -> ModelCheck:

@@ -49,6 +49,7 @@ from hf_serve.handlers.types.parameters import (
     parameter_schemas,
 )
 from hf_serve.hosts.command_line import plain_errors
+from hf_serve.scripts.hub.catalogue import read_catalogue
 from hf_serve.scripts.installation import ROOT
 from hf_serve.scripts.openapi import all_routes
 from hf_serve.scripts.paths import MODEL_CONFIGS
@@ -113,6 +114,7 @@ def table(name: str) -> str:
     tables: dict[str, Callable[[str], str]] = {
         "config": lambda section: keys_of(SECTIONS[section]),
         "tasks": lambda _: all_tasks(),
+        "catalogue": lambda _: all_catalogued(),
         "task": task_of,
         "parameters": lambda mode: parameters_of(tasks.get(mode).parameters),
         "accepted": lambda mode: accepted_by(tasks.get(mode).parameters),
@@ -168,6 +170,21 @@ def all_tasks() -> str:
         for mode in modes()
     ]
     return _table(("Task", "`mode`", "Explanations"), rows)
+
+
+def all_catalogued() -> str:
+    """Return the table of the catalogue."""
+    rows = [
+        (
+            f"`{name}`",
+            ", ".join(f"`{model}`" for model in entry.models),
+            f"[`{entry.mode}`](tasks/{entry.mode}.md)" if entry.mode else NOTHING,
+            f"not served: {entry.refused}" if entry.refused else entry.needs,
+            entry.reference,
+        )
+        for name, entry in read_catalogue().items()
+    ]
+    return _table(("Name", "Models", "Mode", "Needs", "Reference"), rows)
 
 
 def task_of(mode: str) -> str:

@@ -16,7 +16,7 @@ from hf_serve.scripts.installation import ROOT
 from tests.standins.archives import write_weightless, write_yaml
 
 # What the repository has below other names at the top.
-LINKED = ("handlers", "hosts", "scripts", "demo_models", "model_configs")
+LINKED = ("handlers", "hosts", "scripts", "demo_models", "model_configs", "catalogue")
 
 
 @pytest.fixture(scope="module")

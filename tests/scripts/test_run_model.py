@@ -23,20 +23,24 @@ import yaml
 from hf_serve.demo_models.minilm import minilm
 from hf_serve.handlers.config.handler_section import HandlerSection
 from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig
-from hf_serve.scripts import run_model, serve
+from hf_serve.scripts import create_archive, download_models, run_model, serve
+from hf_serve.scripts.hub.catalogue import read_catalogue
 from hf_serve.scripts.hub.client import Hub
 from hf_serve.scripts.hub.model_check import check_model
 from hf_serve.scripts.installation import ROOT
-from hf_serve.scripts.run_model import NotRunnable, example_of, name_of, write_yaml
+from hf_serve.scripts.run_model import NotRunnable, archive_of, example_of, name_of, write_yaml
 from hf_serve.scripts.serving.fork_server.start import VARIABLE
 from hf_serve.scripts.serving.ports import Ports, free_ports
 from hf_serve.scripts.serving.processes import group_members, started_at
 from hf_serve.scripts.serving.server import Server
 from hf_serve.scripts.serving.workdirs import RUN_FOLDER, SERVER_FOLDER
+from tests.catalogue.checkpoints import write
 from tests.sentences import refused
 from tests.standins.archives import SLOW, write_archive
 from tests.standins.checkpoints import write_checkpoint
 from tests.standins.hub import LocalHub
+
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
 
 @pytest.fixture
@@ -80,6 +84,24 @@ def test_an_edited_yaml_stays(found: Any, tmp_path: Path) -> None:
     path = write_yaml(found, tmp_path)
     path.write_text(path.read_text() + "batchSize: 4\n")
     assert ModelConfig.read(write_yaml(found, tmp_path)).batchSize == 4
+
+
+def test_a_name_of_the_catalogue_stands_for_its_model(
+    hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.push(MINILM, write(read_catalogue()["all-minilm"], tmp_path / "checkpoint"))
+    monkeypatch.setattr(run_model, "Hub", lambda: Hub(hub.url))
+    monkeypatch.setattr(download_models, "main", lambda _: None)
+    monkeypatch.setattr(create_archive, "main", lambda *_, **__: None)
+    archive = archive_of("all-minilm", None, None, tmp_path, tmp_path)
+    assert archive.name == "all-MiniLM-L6-v2.mar"
+    handler = ModelConfig.read(tmp_path / "all-MiniLM-L6-v2.yaml").handler
+    assert (handler.model_name, handler.mode) == (MINILM, "sentence_embedding")
+
+
+def test_what_the_catalogue_refuses_is_refused_without_a_hub(tmp_path: Path) -> None:
+    with refused(NotRunnable, "jinaai/jina-embeddings-v3", "own code"):
+        archive_of("jina-embeddings-v3", None, None, tmp_path, tmp_path)
 
 
 def test_two_models_of_one_name_are_told_apart(found: Any, hub: LocalHub, tmp_path: Path) -> None:
