@@ -10,6 +10,7 @@ from typing import Any
 from pydantic_core import PydanticSerializationError, to_json
 
 from ..config.messages import shorten
+from ..errors import RequestError
 
 JSON = "application/json"
 MAX_HEADER = 300
@@ -49,6 +50,12 @@ def encode_json(value: Any) -> bytes:
         return _encode_slowly(value)
     # The names of numbers that are not finite, or words of a text: only the slow encoder knows.
     return _encode_slowly(value) if b"NaN" in encoded or b"Infinity" in encoded else encoded
+
+
+def error_response(error: RequestError) -> HttpResponse:
+    """Return the response that is one error, in the shapes that clients of any protocol read."""
+    body = encode_json(error.whole_body())
+    return HttpResponse(body, error.status, headers=dict(error.headers))
 
 
 def has_failed(response: HttpResponse) -> bool:

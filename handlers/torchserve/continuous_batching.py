@@ -23,7 +23,7 @@ from ..dispatcher import Dispatcher
 from ..engine import BaseEngine
 from ..errors import RequestError, WrongConfig, classify
 from ..http.request import HttpRequest, is_grpc
-from ..http.response import HttpResponse, encode_json, has_failed
+from ..http.response import HttpResponse, error_response, has_failed
 from ..process.deadline import Deadline
 from ..process.resources import FreedMemory
 from ..process.watchdog import Watchdog, end_worker
@@ -226,8 +226,7 @@ def _merged(ready: Ready[HttpResponse]) -> HttpResponse:
     parts = list(ready.parts)
     if ready.error is not None:
         error = ready.error if isinstance(ready.error, RequestError) else classify(ready.error)
-        headers = dict(error.headers)
-        parts.append(HttpResponse(encode_json(error.whole_body()), error.status, headers=headers))
+        parts.append(error_response(error))
     elif ready.last is not None:
         parts.append(ready.last)
     return replace(parts[0], body=b"".join(part.body for part in parts))

@@ -21,10 +21,10 @@ from ..checkpoints.placement import pick_device
 from ..compat.torchserve import is_connected, send_parts
 from ..config.model_config import ModelConfig, serving_defaults
 from ..dispatcher import Dispatcher
-from ..errors import RequestError, WorkerHangs
+from ..errors import WorkerHangs
 from ..http.limits import server_limits
 from ..http.request import HttpRequest, is_grpc
-from ..http.response import JSON, HttpResponse, encode_json, has_failed
+from ..http.response import JSON, HttpResponse, error_response, has_failed
 from ..process.deadline import Deadline
 from ..process.packages import require_package
 from ..process.ranks import RequestBroadcast, SharedRequest, has_other_machines, is_rank0
@@ -152,7 +152,7 @@ class Worker:
         headers = headers_of(context)
         over_http = {index for index, own in enumerate(headers) if not is_grpc(own)}
         if are_unsent(context, over_http, len(headers)):
-            failure = _failure(WorkerHangs())
+            failure = error_response(WorkerHangs())
             send_failures(context, dict.fromkeys(range(len(headers)), failure))
         end_worker()
 
@@ -286,11 +286,6 @@ def send_failures(context: Any, failures: Mapping[int, HttpResponse]) -> None:
         set_response(context, index, response)
     parts = [(index, response.body, None) for index, response in failures.items()]
     _send_parts(context, [*parts, (next(iter(failures)), b"", True)])
-
-
-def _failure(error: RequestError) -> HttpResponse:
-    body = encode_json(error.whole_body())
-    return HttpResponse(body, error.status, headers=dict(error.headers))
 
 
 def are_unsent(context: Any, over_http: set[int], count: int) -> bool:

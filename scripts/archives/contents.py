@@ -50,6 +50,7 @@ def contents(
     extra_files: Iterable[Path] = (),
     handlers: Path = HANDLERS,
     build: Path = BUILD,
+    completed: tuple[ModelConfig, Values] | None = None,
 ) -> Contents:
     """Return the files of an archive by their path inside it, sorted.
 
@@ -57,11 +58,14 @@ def contents(
     checkpoint files such as the labels, but not files of the handler. Exports are kept in
     `build`.
 
+    Args:
+        completed: what :func:`complete` returns for the YAML, where it is known.
+
     Raises:
         WrongConfig: the YAML file is invalid or an extra file is missing.
         WrongCheckpoint: the checkpoint is missing or incomplete.
     """
-    config, added = complete(config_path)
+    config, added = completed or complete(config_path)
     check_config(config)
     parts: Contents = {
         **_checkpoint(config_path, config, build),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from hf_serve.handlers.checkpoints.trial_results import FILE as TRIALS
 from hf_serve.handlers.export.fidelity_report import FILE as QUALITY
 from hf_serve.handlers.export.fidelity_report import FidelityReport
 from hf_serve.handlers.formats import CHOICE_FILE, Choice
@@ -92,90 +93,110 @@ def pack(
         ArchiveLoadError: the archive does not load; it is discarded.
     """
     started = time.monotonic()
-    name, container = model_name(config_path), ARCHIVE_FORMATS[archive_format]
+    container = ARCHIVE_FORMATS[archive_format]
+    name, extra_files = model_name(config_path), tuple(extra_files)
     stem = versioned_name(name, version) if versioned else name
-    target, extra_files = export_path / f"{stem}{container.suffix}", tuple(extra_files)
+    place = _Place(name, container, export_path / f"{stem}{container.suffix}", on_progress)
     named = [config_path, handlers, *extra_files, *([signing_key] if signing_key else [])]
     options = [Path.cwd(), version, signing_key is not None, *map(str, named)]
-    record = PackRecord(build or BUILD, target, options)
-    packed = None if force or archive_format != "mar" else record.read()
+    record = PackRecord(build or BUILD, place.path, options)
+    keeps = archive_format == "mar" and not force
+    packed = record.read() if keeps else None
     made = False
+    added: Values = {}
     if packed is None:
         inputs = [path.absolute() for path in (*named, *sources_of(config_path))]
         before = record.state(inputs)
-        made, packed = _pack(
-            config_path,
-            container,
-            target,
-            version,
-            extra_files,
-            handlers,
-            build or build_of(export_path),
-            signing_key,
-            keep=archive_format == "mar" and not force,
-            checked=checked,
-            on_progress=on_progress,
-        )
+        completed, build = complete(config_path), build or build_of(export_path)
+        files = contents(config_path, version, extra_files, handlers, build, completed)
+        untried = with_sums(files, signing_key)
+        records = TrialRecords(build, build_key(config_path), sums_in(untried))
+        parts = with_trials(untried, records.read(), signing_key)
+        made = not (keeps and is_current_mar(place.path, parts))
+        if made:
+            parts = _install(place, untried, parts, records, signing_key, checked=checked)
+            added = completed[1]
+        packed = _packed(parts, place.path, records.path, build)
         if archive_format == "mar":
             record.write(before, inputs, packed)
     return Archive(
         name,
-        target,
+        place.path,
         packed.size,
         time.monotonic() - started,
         made,
         FidelityReport.read(packed.quality) if packed.quality else None,
         Choice.read(packed.choice) if packed.choice else None,
-        complete(config_path)[1] if made else {},
+        added,
     )
 
 
-def _pack(
-    config_path: Path,
-    container: ArchiveFormat,
-    target: Path,
-    version: str,
-    extra_files: Iterable[Path],
-    handlers: Path,
-    build: Path,
+@dataclass(frozen=True)
+class _Place:
+    """Where an archive is installed, and how it is written."""
+
+    name: str
+    container: ArchiveFormat
+    path: Path
+    on_progress: Callable[[int, int], None]
+
+    def write(self, draft: Path, parts: Contents) -> None:
+        """Write an archive, and say in a sentence that the disk is full."""
+        size = sum(map(size_of, parts.values()))
+        try:
+            self.container.write(draft, self.name, parts, _counter(size, self.on_progress))
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            store = self.path.parent
+            raise InsufficientDiskSpace(store, size, shutil.disk_usage(store).free) from None
+
+
+def _install(
+    place: _Place,
+    untried: Contents,
+    parts: Contents,
+    records: TrialRecords,
     signing_key: Path | None,
     *,
-    keep: bool,
     checked: bool,
-    on_progress: Callable[[int, int], None],
-) -> tuple[bool, Packed]:
-    """Pack a model unless its archive has the same files already; return whether it was packed."""
-    name = model_name(config_path)
-    untried = with_sums(contents(config_path, version, extra_files, handlers, build), signing_key)
-    records = TrialRecords(build, build_key(config_path), sums_in(untried))
-    known = records.read()
-    parts = with_trials(untried, known, signing_key)
-    size = sum(map(size_of, parts.values()))
-    made = not (keep and is_current_mar(target, parts))
-    if made:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        # Hidden, so that a TorchServe that loads the whole store ignores it.
-        with TemporaryDirectory(prefix=f".{name}-", dir=target.parent) as scratch:
-            draft = Path(scratch) / target.name
-            _write(container, draft, name, parts, _counter(size, on_progress))
-            if checked:
-                found = check_loads(container.unpack(draft, Path(scratch) / "unpacked"), name)
-                if found and found != known:
-                    records.write(found)
-                    _remove(draft)
-                    parts = with_trials(untried, found, signing_key)
-                    _write(container, draft, name, parts, _counter(size, on_progress))
-            _replace(draft, target, Path(scratch))
+) -> Contents:
+    """Write an archive, check it, and install it; return its files.
+
+    Args:
+        untried: its files, without the results of the trials at load.
+        parts: its files, with the results of earlier trials.
+    """
+    place.path.parent.mkdir(parents=True, exist_ok=True)
+    # Hidden, so that a TorchServe that loads the whole store ignores it.
+    with TemporaryDirectory(prefix=f".{place.name}-", dir=place.path.parent) as folder:
+        scratch = Path(folder)
+        draft = scratch / place.path.name
+        place.write(draft, parts)
+        if checked:
+            known = parts.get(TRIALS)
+            unpacked = place.container.unpack(draft, scratch / "unpacked")
+            found = check_loads(unpacked, place.name)
+            if found and found != known:
+                records.write(found)
+                _remove(draft)
+                parts = with_trials(untried, found, signing_key)
+                place.write(draft, parts)
+        _replace(draft, place.path, scratch)
+    return parts
+
+
+def _packed(parts: Contents, target: Path, trials: Path, build: Path) -> Packed:
+    """Return what a record has of an archive: its files, and what was made on the way."""
     files = [path.absolute() for path in parts.values() if isinstance(path, Path)]
     exports = {path.parent for path in files if path.is_relative_to(build.absolute())}
     quality, choice = parts.get(QUALITY), parts.get(CHOICE_FILE)
-    packed = Packed(
-        outputs=[target.absolute(), records.path.absolute(), *sorted(exports)],
-        size=size,
+    return Packed(
+        outputs=[target.absolute(), trials.absolute(), *sorted(exports)],
+        size=sum(map(size_of, parts.values())),
         quality=quality if isinstance(quality, Path) else None,
         choice=choice if isinstance(choice, Path) else None,
     )
-    return made, packed
 
 
 def _counter(total: int, on_progress: Callable[[int, int], None]) -> Callable[[int], None]:
@@ -187,23 +208,6 @@ def _counter(total: int, on_progress: Callable[[int, int], None]) -> Callable[[i
         on_progress(done, total)
 
     return advance
-
-
-def _write(
-    container: ArchiveFormat,
-    draft: Path,
-    name: str,
-    parts: Contents,
-    advance: Callable[[int], None],
-) -> None:
-    """Write an archive, and say in a sentence that the disk is full."""
-    try:
-        container.write(draft, name, parts, advance)
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        size, store = sum(map(size_of, parts.values())), draft.parents[1]
-        raise InsufficientDiskSpace(store, size, shutil.disk_usage(store).free) from None
 
 
 def _remove(draft: Path) -> None:
