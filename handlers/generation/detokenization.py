@@ -97,6 +97,10 @@ class IncrementalDecoder:
         """Return whether a token is a special one."""
         return token in self._special
 
+    def has_text(self, token: int) -> bool:
+        """Return whether a token is in the vocabulary, and not a special one."""
+        return not self.is_special(token) and bool(self._name(token))
+
     def hidden_names(self, texts: Sequence[str]) -> Mapping[int, str]:
         """Return the names of the omitted special tokens that occur in one of some texts."""
         if not (texts and self.settings["skip_special_tokens"]):

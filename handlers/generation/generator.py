@@ -259,16 +259,29 @@ class Prompt(Window):
         """
         # A special token may begin a tool call.
         shows_special = bool(self.syntax) or not self.parameters.skip_special_tokens
+        decoder, ends = decoders[shows_special], self.end_tokens(generation_config)
         return StopTracker(
-            decoders[shows_special],
+            decoder,
             before,
             self.parameters.stop,
-            self.end_tokens(generation_config),
+            ends,
             self.new_tokens,
+            self._shown(ends, decoder),
             self.syntax,
             self.future,
             self.result,
         )
+
+    def _shown(self, ends: frozenset[int], decoder: IncrementalDecoder) -> frozenset[int]:
+        """Return the end tokens that are part of the text.
+
+        The pipelines of transformers omit special tokens only. The request's own stop tokens are
+        omitted, as vLLM does, and the end of a text that a grammar or the syntax of tools reads.
+        """
+        if self.grammar or self.syntax:
+            return frozenset()
+        own = ends.difference(self.parameters.stop_token_ids)
+        return frozenset(token for token in own if decoder.has_text(token))
 
     def with_compiled_grammar(self) -> Prompt:
         """Return the prompt with its grammar compiled, if it has one.
@@ -626,7 +639,7 @@ class _Outcomes:
         if self.deadline.reached and (unfinished or beams):
             return DeadlineExceeded()
         sequences = [
-            np.array(ids[: text.tokens - (text.finish_reason == "eos_token")], dtype=np.int64)
+            np.array(ids[: text.kept_tokens], dtype=np.int64)
             for ids, text in zip(tokens, texts, strict=True)
         ]
         prompt_tokens = self.prompts[number].prompt_tokens

@@ -52,6 +52,7 @@ class GenerationState:
         hidden: the positions and names of the special tokens that the text omits, where a stop
             string has such a name.
         prompt: the tokens of the prompt with their log probabilities, where they are requested.
+        omits_last: whether the text omits the last token, which ended the sequence.
     """
 
     text: str
@@ -61,6 +62,12 @@ class GenerationState:
     records: tuple[TokenRecord, ...] = field(default=(), repr=False)
     hidden: tuple[tuple[int, str], ...] = field(default=(), repr=False)
     prompt: Sequence[GeneratedToken] = field(default=(), repr=False)
+    omits_last: bool = False
+
+    @property
+    def kept_tokens(self) -> int:
+        """The number of new tokens, without an end token that the text omits."""
+        return self.tokens - self.omits_last
 
     def recorded_end(self, count: int) -> int:
         """Return the number of characters of the first recorded tokens together."""
@@ -96,6 +103,7 @@ class StopTracker:
         stop_strings: the texts before which a sequence ends.
         end_tokens: ids of the tokens that end a sequence.
         max_new_tokens: the maximum number of new tokens.
+        shown_ends: the end tokens that are part of the text, as in transformers' pipelines.
         syntax: the syntax of tool calls, which are not streamed; None without tools.
         future: the outcome that a request waits for; None where the batch returns it. Its
             cancellation ends the sequences.
@@ -107,6 +115,7 @@ class StopTracker:
     stop_strings: tuple[str, ...]
     end_tokens: frozenset[int]
     max_new_tokens: int
+    shown_ends: frozenset[int] = frozenset()
     syntax: ToolSyntax | None = None
     future: Future[Any] | None = None
     result: Callable[[GenerationState], Mapping[str, Any]] | None = None
@@ -125,19 +134,22 @@ class StopTracker:
     ) -> GenerationState:
         """Return the state after one more token, which a finished sequence ignores.
 
-        A token with scores is recorded, unless it ends the text or follows a stop string.
+        A token with scores is recorded, unless it is an end token that the text omits, or follows a
+        stop string.
         """
         if state.finish_reason:
             return state
         state = replace(state, tokens=state.tokens + 1)
-        if token in self.end_tokens:
-            return self._finish(state, "eos_token")
+        if token in self.end_tokens - self.shown_ends:
+            return replace(self._finish(state, "eos_token"), omits_last=True)
         if scores:
             state = replace(state, records=(*state.records, self._record(state, token, scores)))
         decoding, new = self.decoder.add(state.decoding, token)
         state = self._append(replace(state, decoding=decoding), new)
         if token in self._hidden_names and not state.finish_reason:
             state = self._append_hidden(state, self._hidden_names[token])
+        if token in self.end_tokens:
+            return self._finish(state, "eos_token")
         is_full = state.tokens == self.max_new_tokens
         return self._finish(state, "length") if is_full else state
 
@@ -150,12 +162,16 @@ class StopTracker:
             return state
         tokens = tokens[: self.max_new_tokens]
         end = next((place for place, token in enumerate(tokens) if token in self.end_tokens), None)
-        text = self.decoder.decode(state.decoding, tokens[:end])
+        omits_last = end is not None and tokens[end] not in self.shown_ends
+        kept = tokens if end is None else tokens[: end + 1 - omits_last]
+        state = replace(
+            state, text=self.decoder.decode(state.decoding, kept), omits_last=omits_last
+        )
         if end is not None:
-            return replace(state, text=text, tokens=end + 1, finish_reason="eos_token")
+            return replace(state, tokens=end + 1, finish_reason="eos_token")
         is_full = len(tokens) == self.max_new_tokens
         reason: FinishReason | None = "length" if is_full else None
-        return replace(state, text=text, tokens=len(tokens), finish_reason=reason)
+        return replace(state, tokens=len(tokens), finish_reason=reason)
 
     def certain_text(self, state: GenerationState) -> str:
         """Return the text without a last part that may become a stop string or a tool call."""

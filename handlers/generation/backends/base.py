@@ -321,7 +321,7 @@ def _outcome(prompt: Prompt, running: Sequence[RunningSequence], meter: Meter) -
     computed = len(prompt) + sum(text.tokens for text in texts)
     meter.count(tokens=computed, slots=computed)
     sequences = [
-        np.array(ids[: text.tokens - (text.finish_reason == "eos_token")], dtype=np.int64)
+        np.array(ids[: text.kept_tokens], dtype=np.int64)
         for ids, text in zip(tokens, texts, strict=True)
     ]
     return {"sequences": sequences, "texts": texts}
