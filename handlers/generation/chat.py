@@ -120,7 +120,7 @@ class TemplateOptions:
         unread = next((name for name in self.required if not reads(template, name)), None)
         if unread is not None:
             raise Unprocessable(
-                f"The chat template of this model does not read {unread}; leave it out."
+                f"{unread} is not read by the chat template of this model; leave it out."
             )
 
     @property

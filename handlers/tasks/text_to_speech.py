@@ -360,7 +360,7 @@ class Task(BaseTask[SpeechInput, SpeechRow]):
             return int(voice)
         named = f"{enumerate_names(voices)} and " if voices else ""
         raise Unprocessable(
-            f"This model has no voice {quote(voice)}; there are {named}the numbers from 0 to"
+            f"voice {quote(voice)} is none of this model; there are {named}the numbers from 0 to"
             f" {count - 1}."
         )
 

@@ -25,6 +25,7 @@ class UnknownModel(NotFound):
 
     kind = "ModelNotFoundException"
     code: ClassVar[str | None] = "model_not_found"
+    param: ClassVar[str | None] = "model"
 
     def __init__(self, requested: str, known: Sequence[str]) -> None:
         names = ", ".join(known) or "none"
@@ -41,6 +42,8 @@ class NoSuchAbility(NotFound):
 
 class ModelNotNamed(BadRequest):
     """Several models could answer, and the request names none."""
+
+    param: ClassVar[str | None] = "model"
 
     def __init__(self, path: str, candidates: Sequence[str], key: str) -> None:
         super().__init__(
@@ -71,15 +74,20 @@ class Unauthorized(RequestError):
 
 def error_response(api: Api, error: RequestError) -> Response:
     """Return the response to a request that fails."""
-    code = getattr(error, "code", None)
-    body = error_body(api, error.status, str(error), error.kind, code)
+    named = (getattr(error, "code", None), getattr(error, "param", None))
+    body = error_body(api, error.status, str(error), error.kind, *named)
     return Response(
         json.dumps(body), error.status, dict(error.headers), media_type="application/json"
     )
 
 
 def error_body(
-    api: Api, status: int, message: str, kind: str, code: str | None = None
+    api: Api,
+    status: int,
+    message: str,
+    kind: str,
+    code: str | None = None,
+    param: str | None = None,
 ) -> dict[str, Any]:
     """Return the body of an error in the shape of an API.
 
@@ -89,10 +97,10 @@ def error_body(
         message: what is wrong.
         kind: the type of the error in TorchServe's shape.
         code: OpenAI's code of the error.
+        param: the key that the error is about.
     """
     if api == Api.OPENAI:
         type_ = "server_error" if status >= 500 else "invalid_request_error"
-        param = "model" if code == "model_not_found" else None
         return {"error": {"message": message, "type": type_, "param": param, "code": code}}
     if api == Api.COHERE:
         return {"message": message, "detail": message}
@@ -118,5 +126,6 @@ def in_shape_of(api: Api, status: int, body: bytes) -> bytes:
         return body
     message = str(found.get("message") or HTTPStatus(status).phrase)
     kind = str(found.get("type", ""))
-    code = UnknownModel.code if kind == UnknownModel.kind else None
-    return json.dumps(error_body(api, status, message, kind, code)).encode()
+    is_unknown = kind == UnknownModel.kind
+    named = (UnknownModel.code, UnknownModel.param) if is_unknown else ()
+    return json.dumps(error_body(api, status, message, kind, *named)).encode()

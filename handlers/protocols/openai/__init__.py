@@ -105,11 +105,10 @@ class Protocol(BaseProtocol):
             return self._failed(parsed, error)
         return endpoint.write(parsed, outcomes)
 
-    def error_body(self, error: RequestError) -> Any:
-        return error_body(error)
-
     def error_response(self, http_request: HttpRequest, error: RequestError) -> HttpResponse:
-        return super().error_response(http_request, to_openai_error(error, self.model.limits))
+        error = to_openai_error(error, self.model.limits)
+        endpoint = self._endpoints.get(self._path(http_request))
+        return _response(error, endpoint.error_body(error) if endpoint else error_body(error))
 
     def _path(self, http_request: HttpRequest) -> str:
         """Return the path of the endpoint that a request is for."""
@@ -135,5 +134,9 @@ class Protocol(BaseProtocol):
         error = with_names(error, key_names(endpoint.path(), endpoint.inputs_key))
         error = to_openai_error(error, self.model.limits, endpoint.inputs_key)
         if not streaming_started(parsed.requests):
-            return self.error_response(parsed.http_request, error)
+            return _response(error, endpoint.error_body(error, parsed.context.body))
         return SERVER_SENT_EVENTS.response(endpoint.last_event(parsed, error))
+
+
+def _response(error: RequestError, body: OpenAIError) -> HttpResponse:
+    return HttpResponse(encode_json(body), error.status, headers=error.headers)

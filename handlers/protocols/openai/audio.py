@@ -161,7 +161,7 @@ class Transcriptions(Endpoint[TranslationBody]):
 
     def read_body(self, content: Any) -> TranslationBody:
         if not isinstance(content, dict):
-            raise BadRequest("The body has no field file; send a form with the audio in it.")
+            raise BadRequest("file is missing; send a form with the audio in it.")
         fields = {GRANULARITIES if name == IN_FORMS else name: content[name] for name in content}
         body = super().read_body(fields)
         if getattr(body, "stream", None):
@@ -332,11 +332,11 @@ class SpeechBody(Body):
     def check_supported(self) -> None:
         if self.response_format == "aac":
             raise BadRequest(
-                "This server writes no AAC files; set response_format to mp3, opus, flac, wav or"
-                " pcm."
+                "response_format aac cannot be done by this server; set it to mp3, opus, flac, wav"
+                " or pcm."
             )
         if self.stream_format == "sse":
-            raise Unprocessable("This server sends speech as a file; leave stream_format out.")
+            raise Unprocessable("stream_format sse cannot be done by this server; leave it out.")
 
     @property
     def parameters(self) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def structured_grammar(given: Mapping[str, Any] | None) -> dict[str, Any] | None
     others = found.keys() - {*kinds, *WITHOUT_EFFECT}
     if others:
         raise Unprocessable(
-            f"{shorten(min(others))} of structured_outputs cannot be done by this server"
+            f"structured_outputs.{shorten(min(others))} cannot be done by this server"
             "; leave it out."
         )
     if len(kinds) != 1:
@@ -135,6 +135,17 @@ class StreamOptions(BaseModel):
     include_usage: bool = False
 
 
+class StreamedBody(Body):
+    """Base of the bodies whose response may come as a stream."""
+
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+
+    def check_supported(self) -> None:
+        if self.stream_options is not None and not self.stream:
+            raise KeyNeedsAnother("stream_options", "stream: true")
+
+
 def _with_keys_of(kind: type[BodyT], *, chat_only: bool) -> type[BodyT]:
     """Return a body with the keys of the parameters that have the same values in it.
 
@@ -158,7 +169,7 @@ def _or_null(field: FieldInfo) -> Any:
 
 
 @partial(_with_keys_of, chat_only=False)
-class Sampling(Body):
+class Sampling(StreamedBody):
     """The settings of both endpoints."""
 
     max_tokens: PositiveInt | None = None
@@ -168,8 +179,6 @@ class Sampling(Body):
     best_of: NotNegative | None = None
     stop: str | Items[str] | None = None
     seed: int | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
     response_format: ResponseFormat | None = None
     # Extensions of OpenAI's API that the servers of open models have.
     top_k: Annotated[int, Field(ge=-1)] | None = None
@@ -180,10 +189,6 @@ class Sampling(Body):
     guided_regex: Any = None
     guided_choice: Any = None
     guided_grammar: Any = None
-
-    def check_supported(self) -> None:
-        if self.stream_options is not None and not self.stream:
-            raise KeyNeedsAnother("stream_options", "stream: true")
 
     @field_validator("seed")
     @classmethod
@@ -239,20 +244,33 @@ class Sampling(Body):
         return {name: getattr(self, key) for name, key in given if hasattr(self, key)}
 
     @property
+    def grammar_key(self) -> str | None:
+        """The key that has the grammar of the text; None without one."""
+        return next(iter(self._grammars), None)
+
+    @property
     def _grammar(self) -> dict[str, Any] | None:
         """The grammar of the text, which at most one key has."""
+        if len(self._grammars) > 1:
+            names = enumerate_names(self._grammars)
+            raise BadRequest(f"{names} exclude one another; send one of them.")
+        return next(iter(self._grammars.values()), None)
+
+    @property
+    def _grammars(self) -> dict[str, dict[str, Any]]:
+        """The grammars by their keys."""
+        guided = ((kind, getattr(self, f"guided_{kind}")) for kind in GUIDED)
+        structure = self.response_format.grammar if self.response_format else None
         given = {
-            "response_format": self.response_format and self.response_format.grammar,
+            "response_format": structure,
             "structured_outputs": structured_grammar(self.structured_outputs),
-            **{f"guided_{kind}": getattr(self, f"guided_{kind}") for kind in GUIDED},
+            **{
+                f"guided_{kind}": grammar_of(kind, value)
+                for kind, value in guided
+                if value is not None
+            },
         }
-        named = {name: value for name, value in given.items() if value is not None}
-        if len(named) > 1:
-            raise BadRequest(f"{enumerate_names(named)} exclude one another; send one of them.")
-        for kind in GUIDED:
-            if f"guided_{kind}" in named:
-                return grammar_of(kind, named[f"guided_{kind}"])
-        return next(iter(named.values()), None)
+        return {name: value for name, value in given.items() if value is not None}
 
 
 @partial(_with_keys_of, chat_only=True)

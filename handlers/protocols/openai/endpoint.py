@@ -17,8 +17,8 @@ from ...http.response import HttpResponse
 from ...types.model_info import ModelInfo
 from ...types.parameters import WholeNumbers, parse_body
 from ..base import ParsedRequest, Route, first_error
-from .errors import ModelNotFound
-from .types import ServedModel
+from .errors import ModelNotFound, error_body
+from .types import OpenAIError, ServedModel
 
 
 class Body(WholeNumbers):
@@ -82,6 +82,21 @@ class Endpoint(ABC, Generic[BodyT]):
     def failure(self, parsed: ParsedRequest, outcomes: Sequence[Any]) -> RequestError | None:
         """Return the error of the request as a whole; None where all of its inputs have results."""
         return first_error(outcomes, self.inputs_key)
+
+    def error_body(self, error: RequestError, body: BodyT | None = None) -> OpenAIError:
+        """Return the body of an error, which names the key that it is about.
+
+        Args:
+            body: the body of the request; None where it was not read.
+        """
+        found = error_body(error, self.route.keys.keys)
+        if body and found["error"]["param"] is None and error.status < 500:
+            found["error"]["param"] = self.key_of(str(error), body)
+        return found
+
+    def key_of(self, sentence: str, body: BodyT) -> str | None:
+        """Return the key of a body that a sentence of the engine is about, under another name."""
+        return None
 
     def last_event(self, parsed: ParsedRequest, error: RequestError) -> bytes:
         """Return the events of an error that ends a stream."""

@@ -8,7 +8,8 @@ https://platform.openai.com/docs/guides/error-codes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 from ...config.messages import enumerate_names, quote
@@ -16,6 +17,8 @@ from ...errors import BadRequest, NotFound, RequestError, TextTooLong
 from ...types.model_info import Limits
 from .types import OpenAIError, OpenAIProblem
 
+# A sentence about a key begins with its name, or with the place in its value: `messages[1].role`.
+FIRST_NAME = re.compile(r"(?:parameters: )?((\w+)(?:\.\w+|\[\d+\])*)")
 CONTEXT_CODE: Literal["context_length_exceeded"] = "context_length_exceeded"
 
 
@@ -36,7 +39,6 @@ class KeyNeedsAnother(BadRequest):
     """
 
     def __init__(self, param: str, other: str) -> None:
-        self.param = param
         super().__init__(
             f"{param} has an effect only with {other}; set it too, or leave {param} out."
         )
@@ -84,21 +86,29 @@ def to_openai_error(error: RequestError, limits: Limits, param: str | None = Non
     return error
 
 
-def error_body(error: RequestError) -> OpenAIError:
-    """Return the body of an error."""
+def error_body(error: RequestError, keys: Collection[str] = ()) -> OpenAIError:
+    """Return the body of an error.
+
+    Args:
+        keys: the keys of the body of the request; none where it has no known path.
+    """
     problem: OpenAIProblem = {
         "message": str(error),
         "type": "server_error" if error.status >= 500 else "invalid_request_error",
-        "param": None,
+        "param": _param(str(error), keys),
         "code": None,
     }
     if isinstance(error, ModelNotFound):
         problem |= {"param": "model", "code": "model_not_found"}
-    if isinstance(error, KeyNeedsAnother):
-        problem["param"] = error.param
     if isinstance(error, ContextLengthExceeded):
         problem |= {"param": error.param, "code": CONTEXT_CODE}
     return {"error": problem}
+
+
+def _param(sentence: str, keys: Collection[str]) -> str | None:
+    """Return the key that a sentence is about; None where it is about none of these."""
+    found = FIRST_NAME.match(sentence)
+    return found[1] if found and found[2] in keys else None
 
 
 def _context(limits: Limits) -> str:

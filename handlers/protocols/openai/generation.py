@@ -5,6 +5,7 @@ https://platform.openai.com/docs/api-reference/chat/object and /completions/obje
 
 from __future__ import annotations
 
+import re
 import time
 import uuid
 from abc import abstractmethod
@@ -24,7 +25,6 @@ from ..base import ParsedRequest, Route, check_count
 from ..truncation import ALL_TOKENS, check_prompt_tokens
 from .bodies import CHAT, COMPLETIONS, ChatBody, CompletionBody, Sampling
 from .endpoint import Call, Endpoint, adapter_parameters, fingerprint, served_name
-from .errors import error_body
 from .types import (
     CallOfTool,
     CallPart,
@@ -102,6 +102,9 @@ def _entry(token: TextToken) -> LikelyToken:
     return {"token": token["text"], "logprob": token["logprob"] or 0.0, "bytes": raw}
 
 
+# Sentences of the engine about the messages, and about a grammar, which is in one of several keys.
+ABOUT_TEMPLATE = re.compile("chat template")
+ABOUT_GRAMMAR = re.compile(r"grammar|regex|JSON schema", re.IGNORECASE)
 DONE = b"data: [DONE]\n\n"
 FINISH_REASONS: Mapping[str, Reason] = {
     "length": "length",
@@ -311,8 +314,13 @@ class GenerationEndpoint(Endpoint[BodyT]):
         response = {**call.head, "choices": listed, "usage": _usage(choices)}
         return HttpResponse(encode_json(response))
 
+    def key_of(self, sentence: str, body: BodyT) -> str | None:
+        if ABOUT_TEMPLATE.search(sentence):
+            return self.inputs_key
+        return body.grammar_key if ABOUT_GRAMMAR.search(sentence) else None
+
     def last_event(self, parsed: ParsedRequest, error: RequestError) -> bytes:
-        return event(error_body(error)) + DONE
+        return event(self.error_body(error, parsed.context.body)) + DONE
 
     def _streams(
         self,

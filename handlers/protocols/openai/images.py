@@ -13,6 +13,7 @@ https://platform.openai.com/docs/api-reference/images/create
 from __future__ import annotations
 
 import base64
+import re
 import time
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -27,7 +28,7 @@ from ...media.images import convert_png
 from ...types.request import Request
 from ..base import KeyTable, ParsedRequest, Route, ignored, refused
 from .endpoint import Body, Call, Endpoint
-from .errors import KeyNeedsAnother, error_body
+from .errors import KeyNeedsAnother
 from .types import ImageEvent, ImageFormat, ImagesResponse, OpenAIError
 
 EXTENSIONS = ("negative_prompt", "num_inference_steps", "guidance_scale", "seed")
@@ -36,6 +37,10 @@ AS_ONE_EVENT = """\
 With `stream: true` the answer is a server-sent event; a comment before it for each step keeps the \
 connection open."""
 Percent = Annotated[int, Field(ge=0, le=100)]
+
+
+# What sentences of the task call the `size`.
+SIZE = re.compile("height|pixels")
 
 
 class ImageBody(Body):
@@ -58,17 +63,21 @@ class ImageBody(Body):
     def check_supported(self) -> None:
         if self.response_format == "url":
             raise Unprocessable(
-                "This server stores no images, so it has no URLs of them; set response_format to"
-                " b64_json."
+                "response_format url cannot be done by this server, which stores no images; set it"
+                " to b64_json."
             )
         if self.background == "transparent":
-            raise Unprocessable("Images have no transparent background; leave background out.")
+            raise Unprocessable(
+                "background transparent cannot be done by this server; leave it out."
+            )
         if self.stream and (self.n or 1) > 1:
-            raise Unprocessable("A stream has one image; leave n out, or stream.")
+            raise Unprocessable(
+                f"n is {self.n}, and a stream has one image; leave n out, or stream."
+            )
         if self.output_compression not in (None, 100) and self.output_format in (None, "png"):
             raise KeyNeedsAnother("output_compression", "output_format: jpeg or webp")
         if self.partial_images:
-            raise Unprocessable("A stream has whole images alone; leave partial_images out.")
+            raise Unprocessable("partial_images cannot be done by this server; leave it out.")
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -139,8 +148,11 @@ class Images(Endpoint[ImageBody]):
         }
         return HttpResponse(encode_json(response))
 
+    def key_of(self, sentence: str, body: ImageBody) -> str | None:
+        return "size" if SIZE.search(sentence) else None
+
     def last_event(self, parsed: ParsedRequest, error: RequestError) -> bytes:
-        return event(error_body(error), "error")
+        return event(self.error_body(error), "error")
 
     def _file(self, image: str, body: ImageBody) -> str:
         """Return a PNG file in base64 in the format of a body."""

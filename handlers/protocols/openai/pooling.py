@@ -291,9 +291,13 @@ def _given(body: ScoreBody, names: Sequence[str]) -> str:
         BadRequest: it has none of them, or several.
     """
     found = [name for name in names if getattr(body, name) is not None]
-    if len(found) != 1:
-        has = f"has {enumerate_names(found)}" if found else f"has none of {enumerate_names(names)}"
-        raise BadRequest(f"The body {has}; send {names[0]}.")
+    if not found:
+        others = enumerate_names(names[1:])
+        raise BadRequest(f"{names[0]} is missing, and so are its other names, {others}; add it.")
+    if len(found) > 1:
+        raise BadRequest(
+            f"{found[-1]} is another name of {found[0]}, and the body has both; send one of them."
+        )
     return found[0]
 
 

@@ -33,9 +33,8 @@ from ...http.streams import SERVER_SENT_EVENTS, HttpTextStream, event
 from ...types.parameters import json_type
 from ...types.request import MAX_MESSAGES, GeneratedToken, Request
 from ..base import Key, KeyTable, ParsedRequest, Route, check_count, honoured, ignored, refused
-from .bodies import BOOKKEEPING, SCHEDULING, Items, Sampling
-from .endpoint import Body, Call, Endpoint, adapter_parameters, served_name
-from .errors import KeyNeedsAnother
+from .bodies import BOOKKEEPING, SCHEDULING, Items, Sampling, StreamedBody
+from .endpoint import Call, Endpoint, adapter_parameters, served_name
 from .types import (
     OpenAIError,
     OutputMessage,
@@ -53,7 +52,7 @@ INDEXES = {"output_index": 0, "content_index": 0}
 NOTHING_STORED = "nothing is stored, so send the whole conversation as input"
 
 
-class ResponseBody(Body):
+class ResponseBody(StreamedBody):
     """The body of `responses`."""
 
     input: str | Annotated[Items[dict[str, Any]], Field(min_length=1)]
@@ -61,14 +60,8 @@ class ResponseBody(Body):
     max_output_tokens: PositiveInt | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    stream: bool | None = None
-    stream_options: dict[str, Any] | None = None
     store: bool | None = None
     metadata: dict[str, str] | None = None
-
-    def check_supported(self) -> None:
-        if self.stream_options is not None and not self.stream:
-            raise KeyNeedsAnother("stream_options", "stream: true")
 
     @field_validator("input", mode="wrap")
     @classmethod

@@ -267,7 +267,7 @@ def test_openai_speech_is_mp3_without_a_format_and_its_voice_a_speaker(several: 
 @pytest.mark.parametrize(
     ("more", "status", "facts"),
     [
-        ({"response_format": "aac"}, 400, ["AAC", "response_format"]),
+        ({"response_format": "aac"}, 400, ["aac", "response_format"]),
         ({"response_format": "doc"}, 400, ["response_format"]),
         ({"speed": 9}, 400, ["speed"]),
         ({"stream_format": "sse"}, 422, ["stream_format"]),

@@ -94,7 +94,8 @@ def test_an_unknown_model_has_status_404_in_the_shape_of_the_api(
     assert (answer.status_code, list(answer.json())) == (404, shape)
     assert "There is no model 'nobody' here; there are gpt, minilm." in answer.text
     if shape == ["error"]:
-        assert answer.json()["error"]["code"] == "model_not_found"
+        error = answer.json()["error"]
+        assert (error["code"], error["param"]) == ("model_not_found", "model")
 
 
 @pytest.mark.parametrize("name", [None, "tgi", "dummy"])
@@ -126,6 +127,8 @@ def test_one_of_several_models_has_to_be_named() -> None:
     answer = ask(Recorder([EMBEDDER, other]), "POST", "/embed", json={})
     assert answer.status_code == 400
     assert answer.json()["error"].startswith("e5, minilm can answer /embed; name one of them")
+    answer = ask(Recorder([EMBEDDER, other]), "POST", "/v1/embeddings", json={})
+    assert answer.json()["error"]["param"] == "model"
 
 
 def test_an_address_that_no_model_answers_has_status_404_unless_one_still_loads() -> None:

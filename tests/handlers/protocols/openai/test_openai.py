@@ -502,6 +502,56 @@ def test_a_request_that_cannot_be_answered_gets_openais_error(
     assert error["message"] == Sentence(*facts)
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("chat/completions", {"messages": CHAT, "n": 0}, "n"),
+        ("chat/completions", {"messages": CHAT, "temperature": 3}, "temperature"),
+        (
+            "chat/completions",
+            {"messages": CHAT, "logprobs": True, "top_logprobs": 99},
+            "top_logprobs",
+        ),
+        (
+            "chat/completions",
+            {"messages": CHAT, "max_completion_tokens": 0},
+            "max_completion_tokens",
+        ),
+        ("chat/completions", {"messages": CHAT, "best_of": 2}, "best_of"),
+        ("chat/completions", {"messages": CHAT, "guided_regex": "("}, "guided_regex"),
+        ("chat/completions", {"messages": CHAT, "documents": [{"text": "b"}]}, "documents"),
+        ("chat/completions", {"messages": []}, "messages"),
+        ("chat/completions", {"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
+        ("chat/completions", {}, "messages"),
+        ("completions", {"prompt": "a", "logit_bias": {"x": 1}}, "logit_bias"),
+        ("completions", {"prompt": "a", "structured_outputs": {"x": 1}}, "structured_outputs.x"),
+        (
+            "completions",
+            {"prompt": "a", "response_format": {"type": "json_schema"}},
+            "response_format",
+        ),
+        ("completions", {"prompt": ["a", ""]}, "prompt[1]"),
+        ("completions", {"prompt": "a", "max_tokens": 0}, "max_tokens"),
+        ("completions", {"prompt": "a", "truncate_prompt_tokens": 0}, "truncate_prompt_tokens"),
+        ("responses", {"input": "a", "top_p": 2}, "top_p"),
+        ("responses", {"input": [{"type": "reasoning"}]}, "input[0]"),
+        ("responses", {"input": "a", "previous_response_id": "r"}, "previous_response_id"),
+    ],
+)
+def test_an_error_names_the_key_that_it_is_about(
+    model: Served, path: str, body: Any, param: str
+) -> None:
+    answer = call(model, path, body)
+    error = read_json(answer.body)["error"]
+    assert answer.status in (400, 413, 422)
+    assert error["param"] == param, error["message"]
+
+
+def test_an_error_that_is_about_no_key_names_none(model: Served) -> None:
+    for path, body in [("completions", b"{"), ("v1/files", {}), ("embeddings", {"input": "a"})]:
+        assert read_json(call(model, path, body).body)["error"]["param"] is None
+
+
 INPUTS: Mapping[str, Any] = {
     "chat/completions": {"messages": CHAT},
     "completions": {"prompt": "a"},

@@ -33,5 +33,5 @@ def test_speech_of_both_clients_is_that_of_plain_requests(served: Callable[..., 
     assert found["spoken"]["wav"] == found["streamed"] == wav
     flac = convert_wav(wav, "audio/flac")
     assert files["flac"] == flac
-    assert "writes no AAC files" in found["refused"]
+    assert "response_format aac" in found["refused"]
     assert [base64.b64decode(file) for file in found["of_hugging_face"]] == [flac, flac]
