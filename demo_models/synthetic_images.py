@@ -143,13 +143,13 @@ def as_base64(image: Image.Image) -> str:
     return base64.b64encode(as_png(image)).decode()
 
 
-def write_sample(mode: str, image: Image.Image, **more: Any) -> None:
+def write_sample(mode: str, image: Image.Image, *, as_object: bool = False, **more: Any) -> None:
     """Write the image of a mode's sample, and the request with it and further inputs."""
     folder = ARTIFACTS / mode
     folder.mkdir(exist_ok=True)
     (folder / "sample.png").write_bytes(as_png(image))
     inputs = as_base64(image)
-    body = json.dumps({"inputs": {"image": inputs, **more} if more else inputs})
+    body = json.dumps({"inputs": {"image": inputs, **more} if more or as_object else inputs})
     (folder / "sample.json").write_text(f"{body}\n", encoding="utf-8")
 
 
@@ -163,6 +163,7 @@ if __name__ == "__main__":
         write_sample(each, draw(Random(SAMPLE_SEED)).image)
     labelled = draw(Random(SAMPLE_SEED)).image
     write_sample("zero_shot_image_classification", labelled, candidate_labels=list(LABELS))
+    write_sample("multimodal_embedding", labelled, as_object=True)
     write_sample("depth_estimation", draw_in_fog(Random(SAMPLE_SEED))[0])
     write_sample("image_text_to_text", draw(Random(SAMPLE_SEED)).image, text="What is it?")
     write_sample(

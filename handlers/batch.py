@@ -303,7 +303,7 @@ class PredictionSteps(Steps):
         if overrun > self._allowed_overrun or overrun == math.inf:
             raise self._out_of_time("result was written")
         if state.request.token_count is not None:
-            state.request.token_count.tokens = sum(map(len, state.rows))
+            state.request.token_count.tokens = sum(row.tokens for row in state.rows)
         state.result = self._task.decode(state.input, state.rows, state.outputs)
         state.outputs = ()
 

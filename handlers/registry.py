@@ -113,6 +113,7 @@ TASKS = Registry(
         "image_to_text",
         "late_interaction",
         "mask_generation",
+        "multimodal_embedding",
         "object_detection",
         "question_answering",
         "sentence_embedding",

@@ -70,14 +70,17 @@ def group_by_length(
         yield group
 
 
-def pad(rows: Sequence[Row], padding: Padding) -> Batch:
+def pad(rows: Sequence[Row], padding: Padding, least_width: int = 0) -> Batch:
     """Return the rows as tensors, with an attention mask.
+
+    Args:
+        least_width: the number of tokens to which shorter rows are padded.
 
     Returns:
         Tensors of shape (rows, longest row), or (rows, longest row, size) for the inputs of
         `padding.sizes`.
     """
-    width = max(map(len, rows))
+    width = max(least_width, *map(len, rows))
     batch = {}
     for name in rows[0].features:
         shape = (len(rows), width, padding.sizes.get(name, 1))

@@ -29,6 +29,11 @@ class BaseRow(ABC):
         return 1
 
     @property
+    def tokens(self) -> int:
+        """The number of tokens that the model reads; 0 for other rows."""
+        return 0
+
+    @property
     @abstractmethod
     def cost(self) -> int:
         """What is computed for it, in the unit of a task's budget, such as tokens or pixels."""
@@ -45,6 +50,10 @@ class Row(BaseRow):
 
     def __len__(self) -> int:
         return len(self.features["input_ids"])
+
+    @property
+    def tokens(self) -> int:
+        return len(self)
 
     @property
     def cost(self) -> int:

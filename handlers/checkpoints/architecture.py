@@ -51,6 +51,8 @@ def check_head(config: PreTrainedConfig, handler: HandlerSection, auto_class_nam
     """
     checkpoint = handler.model_name or config.name_or_path or "the checkpoint"
     required = _class_name(config, auto_class_name, checkpoint)
+    if auto_class_name in BASES:
+        _check_reads_alone(config, checkpoint)
     if handler.allow_random_head or auto_class_name in BASES:
         return
     _check_architecture(config, required, checkpoint)
@@ -87,6 +89,16 @@ def _class_name(config: PreTrainedConfig, auto_class_name: str, checkpoint: str)
             "use a checkpoint whose model type transformers supports for this mode",
         ) from None
     return type(model).__name__
+
+
+def _check_reads_alone(config: PreTrainedConfig, checkpoint: str) -> None:
+    """Check that a model without a head does not need a text and an image together."""
+    if has_model("AutoModelForZeroShotImageClassification", config):
+        raise WrongCheckpoint(
+            checkpoint,
+            f"is a {config.model_type} model, which reads texts and images",
+            "use mode: multimodal_embedding for its vectors, or zero_shot_image_classification",
+        )
 
 
 def _check_architecture(config: PreTrainedConfig, required: str, checkpoint: str) -> None:

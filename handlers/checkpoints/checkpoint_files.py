@@ -29,6 +29,7 @@ ADAPTER = "adapter_config.json"
 MODULES = "modules.json"
 TRAINED = re.compile(r"checkpoint-(\d+)")
 OLD_MODULE = re.compile(r"0_(?!StaticEmbedding)[A-Za-z]+")
+OLD_CLIP = "0_CLIPModel"
 OTHER_WEIGHTS = (
     (".gguf", "of llama.cpp", "serve it with llama.cpp, or the checkpoint that it was made from"),
     (".onnx", "of ONNX", "use the checkpoint that it was exported from"),
@@ -239,6 +240,11 @@ def _old_sentence_transformer(names: Collection[str]) -> Found | None:
     folder = next((each for each in found if f"{each}/{CONFIG}" in names), None)
     if folder is None:
         return None
+    if folder == OLD_CLIP:
+        return (
+            f"has a CLIP model in {folder}, as old versions of sentence-transformers save it",
+            "use the checkpoint that it was made from, such as openai/clip-vit-base-patch32",
+        )
     return (
         f"is of an old version of sentence-transformers, with its model in {folder}",
         'save it again with a newer one: SentenceTransformer("FOLDER").save("NEW FOLDER")',

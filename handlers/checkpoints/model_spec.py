@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import PreTrainedModel
 
 from ..batching.padding import Batch, Padding
 from ..batching.rows import Outputs, RowKind
@@ -38,6 +39,7 @@ class ModelSpec:
         decision_scores: returns outputs whose last axis has the scores of one decision.
         reduction: returns what reduces the outputs of the model in its graph; None where they stay
             as they are.
+        wrapper: returns the model that is run in the place of the loaded one; None for itself.
     """
 
     directory: Path
@@ -51,6 +53,7 @@ class ModelSpec:
     row_kind: RowKind = "tokens"
     decision_scores: Callable[[Outputs], Outputs] = unchanged
     reduction: Callable[[], PoolingHead] | None = None
+    wrapper: Callable[[PreTrainedModel], PreTrainedModel] | None = None
 
     def with_settings(self, **settings: Any) -> ModelSpec:
         """Return a copy with other values for keys of the `handler` section."""

@@ -398,6 +398,16 @@ def read_modules(directory: Path, first: Sequence[str]) -> list[ModuleEntry]:
     return list(entries[1:])
 
 
+def module_kinds(directory: Path) -> list[str]:
+    """Return the classes of the modules of a checkpoint; none without modules.json.
+
+    Raises:
+        WrongCheckpoint: the file is damaged.
+    """
+    has_modules = (directory / MODULES).is_file()
+    return [each.kind for each in _entries(directory)] if has_modules else []
+
+
 def _entries(directory: Path) -> list[ModuleEntry]:
     entries: list[ModuleEntry] = _read(
         directory / MODULES, TypeAdapter(list[ModuleEntry]).validate_json

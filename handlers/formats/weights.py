@@ -28,7 +28,7 @@ def read_weights(spec: ModelSpec) -> PreTrainedModel:
     """Load the weights into the auto class on the devices of the YAML.
 
     Returns:
-        The model, with the reduction of the task behind it where there is one.
+        The model, with the reduction or in the wrapper of the task where it has one.
 
     Raises:
         WrongCheckpoint: the weights cannot be read or lack the head of the task.
@@ -59,6 +59,8 @@ def read_weights(spec: ModelSpec) -> PreTrainedModel:
             "serve a fine-tuned checkpoint, or set handler.allow_random_head: true",
         )
     pool_last_token(loaded, spec.checkpoint)
+    if spec.wrapper:
+        return spec.wrapper(loaded)
     return ModelWithPooling(loaded, spec.reduction()) if spec.reduction else loaded
 
 

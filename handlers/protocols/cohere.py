@@ -2,6 +2,7 @@
 
     v2/embed   {"texts": ["a text"], "input_type": "search_query", "embedding_types": ["float"]}
                -> {"embeddings": {"float": [[0.1, …]]}, "texts": […], "meta": {…}, "id": "…"}
+               {"images": ["data:image/png;base64,…"], "input_type": "image"}, for a model of images
     v1/embed   the same; without embedding_types, `embeddings` is a list of vectors
     v2/rerank, v1/rerank, rerank
                {"query": "…", "documents": ["…", {"text": "…"}], "top_n": 3}
@@ -26,7 +27,7 @@ import numpy as np
 from pydantic import ConfigDict, Field, PositiveInt, SkipValidation
 from typing_extensions import TypedDict
 
-from ..errors import BadRequest, RequestError, TextTooLong, Unprocessable
+from ..errors import BadRequest, RequestError, TextTooLong
 from ..http.request import HttpRequest
 from ..http.response import HttpResponse, encode_json
 from ..types.embeddings import PROMPT_KEYS, in_base64, quantized
@@ -45,10 +46,13 @@ from .base import (
     tokens_read,
     with_names,
 )
+from .content import ContentPart, content_input, image_input
 from .openai.types import InputUsage
 from .truncation import PromptTokens, truncation_parameters
 
 EMBED, RERANK = "embed", "rerank"
+# The keys of the inputs of `embed`.
+LISTS = ("texts", "images", "inputs")
 EmbeddingType = Literal["float", "base64", "int8", "uint8", "binary", "ubinary"]
 Vector = list[float]
 # For documentation: items are checked after they are counted.
@@ -68,22 +72,17 @@ class Body(WholeNumbers):
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True, protected_namespaces=())
 
 
-class TextPart(TypedDict):
-    """A part of an input; other keys are ignored."""
-
-    text: str
-
-
 class Content(TypedDict):
-    """An input of texts."""
+    """An input: texts, or an image."""
 
-    content: Annotated[list[TextPart], Field(min_length=1)]
+    content: Annotated[list[ContentPart], Field(min_length=1)]
 
 
 class EmbedBody(Body):
     """The body of `embed`."""
 
     texts: Annotated[list[SkipValidation[str]], NOT_EMPTY] | None = None
+    images: Annotated[list[SkipValidation[str]], NOT_EMPTY] | None = None
     inputs: Annotated[list[SkipValidation[Content]], NOT_EMPTY] | None = None
     input_type: str | None = None
     embedding_types: Annotated[list[EmbeddingType], Field(min_length=1)] | None = None
@@ -212,7 +211,6 @@ EMBED_ROUTE = Route(
         EmbedBody,
         ignored("model", "priority", "request_id", "user"),
         refused(
-            images=[],
             max_tokens=[],
             chat_template=[],
             chat_template_kwargs=[],
@@ -300,9 +298,10 @@ class Protocol(BaseProtocol):
         return self._paths.get(http_request.path, self._parse_rerank)(http_request)
 
     def write(self, parsed: ParsedRequest, outcomes: Sequence[Any]) -> HttpResponse:
-        name = "texts" if parsed.http_request.path.endswith(EMBED) else None
+        is_embed, content = parsed.http_request.path.endswith(EMBED), parsed.http_request.content
+        name = next((each for each in LISTS if content.get(each)), "texts") if is_embed else None
         if error := first_error(outcomes, name):
-            error = with_names(error, {"inputs": "texts"})
+            error = with_names(error, {"inputs": name or "texts"})
             return self.error_response(parsed.http_request, error)
         tokens = tokens_read(parsed.requests)
         return HttpResponse(encode_json(parsed.context(tokens, outcomes)))
@@ -319,15 +318,16 @@ class Protocol(BaseProtocol):
     def _parse_embed(self, http_request: HttpRequest) -> ParsedRequest:
         http_request = EMBED_ROUTE.check(http_request, self.model)
         body = parse_body(EmbedBody, http_request.content)
-        texts = self._texts(body)
+        inputs = self._inputs(body)
+        texts = [each for each in inputs if isinstance(each, str)]
         version = http_request.path.partition("/")[0].removeprefix("v")
         default: list[EmbeddingType] = ["float"] if version == "2" else []
         types = list(dict.fromkeys(body.embedding_types or default))
         write = partial(_embeddings, version, texts, types)
         parameters = {**body.parameters(), **FLOATS}
         requests = [
-            Request(text, parameters, is_batch_item=True, token_count=TokenCount())
-            for text in texts
+            Request(each, parameters, is_batch_item=True, token_count=TokenCount())
+            for each in inputs
         ]
         return ParsedRequest(http_request, requests, write)
 
@@ -347,16 +347,29 @@ class Protocol(BaseProtocol):
         write = partial(_ranking, self.model.name, version or "1", nests=bool(version))
         return ParsedRequest(http_request, [request], write)
 
-    def _texts(self, body: EmbedBody) -> list[Any]:
-        """Return the texts of a body: `texts`, or the texts in `inputs`."""
-        if (body.texts is None) == (body.inputs is None):
-            raise BadRequest("The body has neither texts nor inputs, or both; send texts.")
-        if body.texts is not None:
-            self.check_count(len(body.texts), "texts")
-            return body.texts
-        items = body.inputs or []
-        self.check_count(len(items), "inputs")
-        return [_text_of_input(each) for each in items]
+    def _inputs(self, body: EmbedBody) -> list[Any]:
+        """Return the texts and images of a body: `texts`, `images` or `inputs`."""
+        lists = {"texts": body.texts, "images": body.images, "inputs": body.inputs}
+        given: dict[str, list[Any]] = {
+            name: each for name, each in lists.items() if each is not None
+        }
+        if len(given) != 1:
+            raise BadRequest("The body must have one of texts, images and inputs; send texts.")
+        ((name, items),) = given.items()
+        self.check_count(len(items), name)
+        if name == "images":
+            return [image_input(each, name, self.model) for each in items]
+        return items if name == "texts" else [self._input(each) for each in items]
+
+    def _input(self, item: Any) -> Any:
+        """Return the text or the image of an item of `inputs`, whose content is a list of parts."""
+        parts = item.get("content") if isinstance(item, dict) else None
+        if not isinstance(parts, list):
+            raise BadRequest(
+                'inputs must be a list of {"content": [{"type": "text", "text": …}]}'
+                f", and has {json_type(item)} of another form."
+            )
+        return content_input(parts, "inputs", self.model)
 
 
 def _documents_to_rank(query: str, texts: Any) -> dict[str, Any]:
@@ -421,17 +434,3 @@ def _typed(vector: Sequence[float], kind: EmbeddingType) -> Any:
 def _text_of(document: Any) -> Any:
     """Return the text of a document, which may be an object with other keys as well."""
     return document.get("text") if isinstance(document, dict) else document
-
-
-def _text_of_input(item: Any) -> str:
-    """Return the text of an item of `inputs`, whose content is a list of parts."""
-    parts = item.get("content") if isinstance(item, dict) else None
-    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
-        raise BadRequest(
-            'inputs must be a list of {"content": [{"type": "text", "text": …}]}'
-            f", and has {json_type(item)} of another form."
-        )
-    texts = [part.get("text") for part in parts]
-    if not all(isinstance(text, str) for text in texts):
-        raise Unprocessable("inputs has a part that is no text, and this model reads texts only.")
-    return "\n".join(map(str, texts))

@@ -160,9 +160,12 @@ def _read_inputs(body: dict[str, Any], columns: Sequence[Columns], owner: str) -
 def _read_parts(body: Mapping[str, Any], columns: Sequence[Columns], owner: str) -> Any:
     """Return the inputs that an object with the model's or the old example's keys has."""
     keys = set(body)
-    single = next((each for each in SINGLE_VALUES if each in columns and keys == set(each)), None)
-    if single is not None:
-        return body[single[0]]
+    singles = [each for each in columns if each in SINGLE_VALUES]
+    # An object says which it is where a model reads values of several types.
+    if singles and keys == set(singles[0]):
+        return body[singles[0][0]]
+    if any(keys == set(each) for each in singles):
+        return body
     if keys == set(TEXT_COLUMN):
         return body[TEXT_COLUMN[0]]
     if keys in map(set, columns):

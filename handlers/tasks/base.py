@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedModel
 from typing_extensions import TypedDict
 
 from ..batching.padding import Batch, Padding
@@ -112,6 +112,7 @@ class BaseTask(ABC, Generic[InputT, RowT]):
             row_kind=description.rows.kind,
             decision_scores=self.decision_scores,
             reduction=self.reduction,
+            wrapper=self.wrapper,
         )
 
     @abstractmethod
@@ -219,6 +220,11 @@ class BaseTask(ABC, Generic[InputT, RowT]):
 
         `outputs` then has the name that the reduction writes.
         """
+        return None
+
+    @property
+    def wrapper(self) -> Callable[[PreTrainedModel], PreTrainedModel] | None:
+        """Returns the model that is run in the place of the loaded one; None for itself."""
         return None
 
     @cached_property

@@ -10,36 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
-
-from pydantic import PositiveInt
+from typing import Any, ClassVar
 
 from ..batching.rows import Outputs, Row
 from ..checkpoints.sentence_transformers import OUTPUT
-from ..errors import BadRequest, RequestError
-from ..types.embeddings import Precision, as_list, in_base64, quantized
+from ..errors import RequestError
 from ..types.model_info import Exports, ModelOutputs, TaskDescription, Wire
 from ..types.parameters import ANY, Parameters, PipelineNames
-from ..types.request import Request, TokenIds
-from .bases.embedding import EmbeddedText, EmbeddingTask, PromptParameters
+from ..types.request import Request, as_token_ids
+from .bases.embedding import EmbeddedText, EmbeddingTask, PromptParameters, VectorParameters
 
 
-class EmbeddingParameters(PromptParameters):
+class EmbeddingParameters(VectorParameters, PromptParameters):
     """Parameters of `SentenceTransformer.encode`, and of embedding servers."""
 
     pipeline_names: ClassVar[PipelineNames] = PipelineNames(
         ignored={"batch_size": ANY, "padding": ANY, "show_progress_bar": ANY}
     )
-
-    normalize: bool | None = None
-    """Gives vectors a length of 1. Without it, as the modules of the checkpoint say."""
-    dimensions: PositiveInt | None = None
-    """Number of dimensions to keep, for models that were trained so (Matryoshka)."""
-    precision: Precision = "float32"
-    """Type of the numbers. `int8` and `uint8` scale each vector by its largest number, `binary` and
-    `ubinary` have one bit for each dimension, 8 in a number."""
-    encoding_format: Literal["float", "base64"] = "float"
-    """A list of numbers, or the bytes of the array (little-endian) in base64."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +59,8 @@ class Task(EmbeddingTask[EmbeddingInput]):
 
     def parse(self, request: Request) -> EmbeddingInput:
         parameters: EmbeddingParameters = self.read_parameters(request.parameters)
-        self._check_dimensions(parameters.dimensions)
-        text = self.read_text(_as_token_ids(request.inputs), "inputs", parameters)
+        parameters.check_dimensions(self.modules.dimension)
+        text = self.read_text(as_token_ids(request.inputs), "inputs", parameters)
         return EmbeddingInput(text, parameters)
 
     def encode(self, inputs: Sequence[EmbeddingInput]) -> list[list[Row] | RequestError]:
@@ -89,19 +76,4 @@ class Task(EmbeddingTask[EmbeddingInput]):
             normalize=self.modules.normalizes if normalize is None else normalize,
             dimensions=parameters.dimensions,
         )
-        numbers = quantized(vector, parameters.precision)
-        return in_base64(numbers) if parameters.encoding_format == "base64" else as_list(numbers)
-
-    def _check_dimensions(self, dimensions: int | None) -> None:
-        if dimensions is not None and dimensions > self.modules.dimension:
-            raise BadRequest(
-                f"parameters: dimensions is {dimensions:,}, and the vectors of this model have"
-                f" {self.modules.dimension:,}; send fewer."
-            )
-
-
-def _as_token_ids(inputs: Any) -> Any:
-    """Return a list of numbers as token ids, other inputs as they are."""
-    if isinstance(inputs, list) and inputs and all(type(each) is int for each in inputs):
-        return TokenIds(tuple(inputs))
-    return inputs
+        return parameters.result(vector)

@@ -174,6 +174,13 @@ class TokenIds:
         return TokenIds(self.ids[-max_tokens:] if side == "left" else self.ids[:max_tokens])
 
 
+def as_token_ids(inputs: Any) -> Any:
+    """Return a list of numbers as token ids, other inputs as they are."""
+    if isinstance(inputs, list) and inputs and all(type(each) is int for each in inputs):
+        return TokenIds(tuple(inputs))
+    return inputs
+
+
 @dataclass(frozen=True)
 class Request:
     """One request to the engine.

@@ -103,6 +103,7 @@ ABILITIES: Mapping[str, tuple[str, ...]] = {
     "feature_extraction": ("embed_all", "pools"),
     "image_text_to_text": ("continues_prompts", "generates"),
     "late_interaction": ("pools", "rerank", "scores"),
+    "multimodal_embedding": ("embed", "pools", "scores"),
     "sentence_embedding": ("embed", "pools", "scores"),
     "sentence_ranking": ("rerank", "scores"),
     "sentence_similarity": ("scores", "similarity"),

@@ -16,6 +16,7 @@ from hf_serve.handlers import tasks
 from hf_serve.handlers.checkpoints.architecture import BASES
 from hf_serve.handlers.checkpoints.checkpoint import Checkpoint
 from hf_serve.handlers.checkpoints.checkpoint_files import MODEL_INDEX, files_in
+from hf_serve.handlers.checkpoints.dual_encoder import FAMILIES
 from hf_serve.handlers.compat.transformers import has_model, model_classes
 from hf_serve.handlers.config.handler_section import HandlerSection, modes
 from hf_serve.handlers.config.messages import enumerate_names
@@ -30,7 +31,13 @@ MODES_OF_HUB_TASKS = {
     "text_ranking": "sentence_ranking",
 }
 # Of the modes that load the same class, the one for a checkpoint of which nothing else is known.
-USUAL = ("text2text_generation", "fill_mask", "text_generation", "sequence_classification")
+USUAL = (
+    "text2text_generation",
+    "fill_mask",
+    "text_generation",
+    "sequence_classification",
+    "zero_shot_image_classification",
+)
 # Kinds of models of sentence-transformers 5, in `config_sentence_transformers.json`.
 MODES_OF_SENTENCE_TRANSFORMERS = {
     "SentenceTransformer": "sentence_embedding",
@@ -97,9 +104,11 @@ def detect_mode(
     if MODEL_INDEX in names:
         return DetectedMode("text_to_image", f"it has a {MODEL_INDEX}, as diffusers writes it")
     found = _sentence_transformers_mode(folder, names)
-    if found:
+    if found and found.mode != "sentence_embedding":
         return found
     config = Checkpoint.read(folder, HandlerSection(mode="feature_extraction")).config
+    if found:
+        return DetectedMode(_mode_of_vectors(config), found.reason)
     architecture = (config.architectures or [""])[0]
     candidates = _candidates(config, architecture)
     if hub_mode in candidates:
@@ -173,6 +182,12 @@ def _mode_by_files(
         return None
     usual = next((mode for mode in USUAL if mode in candidates), None)
     return (usual, "nothing says that it was trained for another mode") if usual else None
+
+
+def _mode_of_vectors(config: PreTrainedConfig) -> str:
+    """Return the mode of a model of sentence-transformers, which may read images as well."""
+    is_dual_encoder = config.model_type in FAMILIES
+    return "multimodal_embedding" if is_dual_encoder else "sentence_embedding"
 
 
 def _sentence_transformers_mode(folder: Path, names: Collection[str]) -> DetectedMode | None:

@@ -4,7 +4,12 @@
     -> {"object": "list", "data": [{"object": "embedding", "index": 0, "embedding": […]}, …], …}
 
 An embedding is a list of numbers, or its float32 numbers in base64. infinity's `embeddings` has the
-same bodies, with the `modality` of the inputs.
+same bodies, with the `modality` of the inputs. A model of texts and images takes Jina's inputs, and
+the message of a chat in the place of `input` as vLLM does:
+
+    {"input": ["a text", {"image": "<base64>"}]}
+    {"input": ["data:image/png;base64,…"], "modality": "image"}
+    {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": …}}]}]}
 
 https://platform.openai.com/docs/api-reference/embeddings
 """
@@ -12,16 +17,19 @@ https://platform.openai.com/docs/api-reference/embeddings
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import Field, PositiveInt, SkipValidation
+from pydantic import ConfigDict, Field, PositiveInt, SkipValidation
+from typing_extensions import TypedDict
 
+from ...errors import BadRequest, Unprocessable
 from ...http.request import HttpRequest
 from ...http.response import HttpResponse, encode_json
 from ...types.embeddings import PROMPT_KEYS
 from ...types.model_info import ModelInfo
 from ...types.request import Request, TokenCount
 from ..base import KeyTable, ParsedRequest, Route, ignored, refused, texts_or_ids, tokens_read
+from ..content import ContentPart, ImageItem, TextItem, content_input, image_input, item_input
 from ..truncation import PromptTokens, truncation_parameters
 from .bodies import SCHEDULING
 from .endpoint import Body, Call, Endpoint, adapter_parameters, served_name
@@ -41,16 +49,29 @@ TextsOrIds = (
     | Ids
     | Annotated[list[Ids], Field(min_length=1)]
 )
+Items = TextItem | ImageItem | Annotated[list[str | TextItem | ImageItem], Field(min_length=1)]
+
+
+class EmbeddedMessage(TypedDict):
+    """The message of a chat whose content becomes a vector."""
+
+    role: NotRequired[str]
+    content: str | list[ContentPart]
 
 
 class EmbeddingBody(Body):
     """The body of `embeddings`."""
 
-    input: SkipValidation[TextsOrIds]
+    model_config = ConfigDict(
+        json_schema_extra={"oneOf": [{"required": ["input"]}, {"required": ["messages"]}]}
+    )
+
+    input: SkipValidation[TextsOrIds | Items] | None = None
     dimensions: PositiveInt | None = None
     encoding_format: Literal["float", "base64"] | None = None
-    modality: Literal["text"] | None = None
+    modality: Literal["text", "image"] | None = None
     # Extensions of vLLM and Jina.
+    messages: SkipValidation[list[EmbeddedMessage]] | None = None
     normalize: bool | None = None
     normalized: bool | None = None
     use_activation: bool | None = None
@@ -77,7 +98,6 @@ KEYS = KeyTable.of(
     ignored("user", "padding"),
     SCHEDULING,
     refused(
-        messages=[],
         add_special_tokens=True,
         add_generation_prompt=False,
         continue_final_message=False,
@@ -125,9 +145,38 @@ class Embeddings(Endpoint[EmbeddingBody]):
         parameters = {**body.parameters(self.model), **adapter_parameters(self.model, body.model)}
         requests = [
             Request(each, parameters, is_batch_item=True, token_count=TokenCount())
-            for each in texts_or_ids(body.input, "input", self.model.limits.max_rows)
+            for each in self._inputs(body)
         ]
         return ParsedRequest(http_request, requests, Call(self, body))
+
+    def _inputs(self, body: EmbeddingBody) -> list[Any]:
+        """Return the inputs of the task, from `input` or the content of a message."""
+        if body.messages:
+            return [self._message(body)]
+        if body.input is None:
+            raise BadRequest("input is missing; add it.")
+        items = texts_or_ids(body.input, "input", self.model.limits.max_rows)
+        if body.modality == "image":
+            return [_image(each, self.model) for each in items]
+        return [item_input(each, "input", self.model) for each in items]
+
+    def _message(self, body: EmbeddingBody) -> Any:
+        """Return the content of the only message.
+
+        Raises:
+            BadRequest: it has no content, or there is also an input.
+            Unprocessable: there are several messages, or the model reads no images.
+        """
+        messages: Any = body.messages
+        if not self.model.task.wire.reads_media:
+            raise Unprocessable("messages are not read by this model; send texts as input.")
+        if body.input is not None:
+            raise BadRequest("The body has input and messages; send one of them.")
+        if not isinstance(messages, list) or len(messages) != 1:
+            raise Unprocessable("messages must have one message, which becomes a vector.")
+        message = messages[0]
+        content = message.get("content") if isinstance(message, dict) else None
+        return content_input(content, "messages", self.model)
 
     def write(self, parsed: ParsedRequest, results: Sequence[Any]) -> HttpResponse:
         tokens = tokens_read(parsed.requests)
@@ -141,3 +190,9 @@ class Embeddings(Endpoint[EmbeddingBody]):
             "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
         }
         return HttpResponse(encode_json(embeddings))
+
+
+def _image(item: Any, model: ModelInfo) -> Any:
+    """Return the input of an item of `modality: image`."""
+    is_object = isinstance(item, dict)
+    return item_input(item, "input", model) if is_object else image_input(item, "input", model)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import AliasChoices, Field
+from pydantic import AliasChoices, Field, PositiveInt
 from transformers import BatchEncoding, PreTrainedConfig
 
 from ...batching.padding import Side
@@ -22,8 +22,8 @@ from ...checkpoints.prompts import Prompts
 from ...checkpoints.sentence_transformers import OUTPUT, PROMPT_MASK, SentenceTransformer
 from ...config.handler_section import HandlerSection
 from ...errors import BadRequest, RequestError, TextTooLong, WrongConfig, attempt
-from ...types.embeddings import PROMPT_KEYS
-from ...types.parameters import check_text
+from ...types.embeddings import PROMPT_KEYS, Precision, as_list, in_base64, quantized
+from ...types.parameters import Parameters, check_text
 from ...types.request import TokenIds
 from .text import TextTask, TruncationParameters
 
@@ -58,6 +58,43 @@ class PromptParameters(TruncationParameters):
         if any(given.get(name) is not None for name in PROMPT_KEYS):
             defaults = {name: each for name, each in defaults.items() if name not in PROMPT_KEYS}
         return super().of_request(defaults, given)
+
+
+class VectorParameters(Parameters):
+    """Parameters of each vector."""
+
+    normalize: bool | None = None
+    """Gives vectors a length of 1. Without it, as the modules of the checkpoint say."""
+    dimensions: PositiveInt | None = None
+    """Number of dimensions to keep, for models that were trained so (Matryoshka)."""
+    precision: Precision = "float32"
+    """Type of the numbers. `int8` and `uint8` scale each vector by its largest number, `binary` and
+    `ubinary` have one bit for each dimension, 8 in a number."""
+    encoding_format: Literal["float", "base64"] = "float"
+    """A list of numbers, or the bytes of the array (little-endian) in base64."""
+
+    def check_dimensions(self, most: int) -> None:
+        """Check that a vector has as many numbers as are kept.
+
+        Raises:
+            BadRequest: it has fewer.
+        """
+        if self.dimensions is not None and self.dimensions > most:
+            raise BadRequest(
+                f"parameters: dimensions is {self.dimensions:,}, and the vectors of this model have"
+                f" {most:,}; send fewer."
+            )
+
+    def result(self, vector: Vector) -> Any:
+        """Return a vector in the type and the form of numbers, ready for JSON."""
+        numbers = quantized(vector, self.precision)
+        return in_base64(numbers) if self.encoding_format == "base64" else as_list(numbers)
+
+
+def cut_vector(numbers: Any, *, normalize: bool, dimensions: int | None = None) -> Vector:
+    """Return a vector, its first dimensions, or with a length of 1."""
+    vector: Vector = np.asarray(numbers, dtype=np.float32)[:dimensions]
+    return vector / max(float(np.linalg.norm(vector)), 1e-12) if normalize else vector
 
 
 @dataclass(frozen=True)
@@ -157,8 +194,7 @@ class EmbeddingTask(TextTask[InputT, Row]):
 
     def vector(self, outputs: Outputs, *, normalize: bool, dimensions: int | None = None) -> Vector:
         """Return the vector of a row, its first dimensions, or with a length of 1."""
-        vector: Vector = np.asarray(outputs[OUTPUT], dtype=np.float32)[:dimensions]
-        return vector / max(float(np.linalg.norm(vector)), 1e-12) if normalize else vector
+        return cut_vector(outputs[OUTPUT], normalize=normalize, dimensions=dimensions)
 
     @cached_property
     def _prompts(self) -> Prompts:

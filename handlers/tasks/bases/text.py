@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
 from pydantic import BeforeValidator, Field, PositiveInt
-from transformers import BatchEncoding
+from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 from ...batching.packing import TILE, WIDTHS, run_packed
 from ...batching.padding import Batch, Padding, Side, pad, run_padded
@@ -55,6 +55,22 @@ class TruncationParameters(Parameters):
     """The end of a text that is cut."""
     max_length: PositiveInt | None = None
     """Cuts a text to this number of tokens, where that is less than the model takes."""
+
+
+def check_max_length(
+    tokenizer: PreTrainedTokenizerBase, max_length: int, *, paired: bool = False
+) -> None:
+    """Check that a text, or a pair, that is cut to a number of tokens keeps some.
+
+    Raises:
+        BadRequest: all of them are special tokens.
+    """
+    special = tokenizer.num_special_tokens_to_add(paired)
+    if max_length <= special:
+        raise BadRequest(
+            f"parameters: max_length is {max_length}, and {special} tokens of a row are special"
+            " ones; allow more."
+        )
 
 
 class TextTask(BaseTask[InputT, RowT]):
@@ -250,7 +266,7 @@ class TextTask(BaseTask[InputT, RowT]):
             BadRequest: it is truncated to no more than the special tokens.
         """
         if max_length is not None:
-            self._check_max_length(max_length, paired=text[1] is not None)
+            check_max_length(self.tokenizer, max_length, paired=text[1] is not None)
         length = len(encoding["input_ids"][number])
         if not (self.truncation if truncate is None else truncate):
             check_length(length, self.max_tokens, "the text")
@@ -264,14 +280,6 @@ class TextTask(BaseTask[InputT, RowT]):
             number = 0
         names = self.tokenizer.model_input_names
         return [Window(features(encoding, number, names), encoding.encodings[number])]
-
-    def _check_max_length(self, max_length: int, *, paired: bool) -> None:
-        special = self.tokenizer.num_special_tokens_to_add(paired)
-        if max_length <= special:
-            raise BadRequest(
-                f"parameters: max_length is {max_length}, and {special} tokens of a row are special"
-                " ones; allow more."
-            )
 
     def _warmup_row(self, length: int) -> Row:
         return self.checkpoint.row_maker.rows([length])[0]

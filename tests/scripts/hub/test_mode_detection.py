@@ -93,6 +93,12 @@ def test_files_of_another_library_name_the_mode(
     assert detect_mode(write(tmp_path, "bert", "BertModel", **files)).mode == mode
 
 
+def test_a_dual_encoder_of_sentence_transformers_makes_vectors(tmp_path: Path) -> None:
+    modules = [{"path": "", "type": "sentence_transformers.models.Transformer"}]
+    folder = write(tmp_path, "clip", "CLIPModel", modules=modules)
+    assert detect_mode(folder).mode == "multimodal_embedding"
+
+
 def test_files_of_colbert_name_the_mode(tmp_path: Path) -> None:
     (tmp_path / "artifact.metadata").write_text("{}")
     assert detect_mode(write(tmp_path, "bert", "HF_ColBERT")).mode == "late_interaction"

@@ -65,6 +65,7 @@ def written(path: str, body: Any, outcomes: Sequence[Any], tokens: int = 0) -> H
         ([5, 8], [[5, 8]]),
         ([5.0, 8.0], [[5, 8]]),
         ([[5, 8], [9]], [[5, 8], [9]]),
+        (["a", {"text": "b"}], ["a", "b"]),
     ],
 )
 def test_texts_and_token_ids_become_requests(path: str, given: Any, texts: Any) -> None:
@@ -122,7 +123,10 @@ def test_embeddings_have_their_place_and_the_tokens_that_were_read(path: str) ->
         ({"input": ["a"] * 4}, 413, ["input", "4", "3"]),
         ({"input": "a", "dimensions": 0}, 400, ["dimensions"]),
         ({"input": "a", "encoding_format": "int8"}, 400, ["int8", "encoding_format"]),
-        ({"input": "a", "modality": "image"}, 400, ["image", "modality"]),
+        ({"input": "a", "modality": "audio"}, 400, ["audio", "modality"]),
+        ({"input": "a", "modality": "image"}, 422, ["input"]),
+        ({"input": [{"image": "a"}]}, 422, ["input"]),
+        ({"messages": [{"role": "user", "content": "a"}]}, 422, ["messages"]),
         ({"input": "a", "truncate_prompt_tokens": 17}, 400, ["truncate_prompt_tokens", 17, 16]),
         ({"input": "a", "truncate_prompt_tokens": 0}, 400, ["truncate_prompt_tokens", 0]),
     ],

@@ -20,7 +20,7 @@ from hf_serve.demo_models.synthetic_images import as_base64, as_png
 from hf_serve.handlers import tasks
 from hf_serve.handlers.config.handler_section import modes
 from hf_serve.handlers.errors import WrongCheckpoint
-from hf_serve.handlers.types.model_info import IMAGE_COLUMN
+from hf_serve.handlers.types.model_info import IMAGE_COLUMN, TEXT_COLUMN
 from hf_serve.handlers.types.request import Request
 from tests import tiny, vision_families
 from tests.images import BROKEN, FILES, IMAGES, TEXTS, raw
@@ -28,8 +28,12 @@ from tests.modes import cases, each_mode
 from tests.sentences import Sentence, refused
 from tests.serving import Served, differences
 
+# Modes whose inputs may be an image alone, and are no text.
 IMAGE_MODES = [
-    mode for mode in modes() if IMAGE_COLUMN in tasks.get(mode).description.wire.input_columns
+    mode
+    for mode in modes()
+    for columns in [tasks.get(mode).description.wire.input_columns]
+    if IMAGE_COLUMN in columns and TEXT_COLUMN not in columns
 ]
 CLOSE = 1e-4
 

@@ -1,0 +1,323 @@
+"""A text or an image to a vector in one space, by a model such as CLIP or SigLIP.
+
+    {"inputs": "a red square"}            -> [0.013, -0.082, …]
+    {"inputs": {"image": "<base64>"}}     -> [0.021, -0.064, …]
+
+The body may also be the bytes of an image file. Texts and images of a batch are computed in
+separate forwards. Vectors are the same as by transformers' `get_text_features` and
+`get_image_features`, and as by sentence-transformers with a CLIP model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from transformers import PreTrainedConfig, PreTrainedModel
+from typing_extensions import TypedDict
+
+from ..batching.padding import Batch, Padding, pad, run_in_groups, run_padded
+from ..batching.rows import Outputs, Row, RowOutcome
+from ..batching.tokenization import check_length, tokenize
+from ..checkpoints.checkpoint import Checkpoint
+from ..checkpoints.dual_encoder import (
+    OUTPUT,
+    SIGMOID_FAMILIES,
+    DualEncoder,
+    check_family,
+    dimension_of,
+    normalizes,
+)
+from ..config.handler_section import HandlerSection
+from ..config.model_config import ModelConfig
+from ..errors import BadRequest, Unprocessable, attempt
+from ..model import Model
+from ..process.deadline import NO_DEADLINE, Deadline, before
+from ..telemetry.metrics import Meter
+from ..types.model_info import (
+    IMAGE_COLUMN,
+    TEXT_COLUMN,
+    Exports,
+    Limits,
+    ModelOutputs,
+    TaskDescription,
+    Wire,
+)
+from ..types.parameters import ANY, PipelineNames, check_text, json_type
+from ..types.request import Request, TokenIds, as_token_ids
+from .bases.embedding import VectorParameters, cut_vector
+from .bases.image import IMAGE_ROWS, ImageTask
+from .bases.media import FILE_CHARACTERS, MediaInput
+from .bases.text import TruncationParameters, check_max_length
+
+FORMS = 'a text, {"text": …} or {"image": …}'
+WARMUP_TEXTS = ("a photo", "a photo of a red square on a white wall")
+# A token costs about as much as a patch of an image; models without patches have this side.
+PATCH = 16
+TEXT_INPUTS = ("input_ids", "attention_mask")
+IMAGE_URI = "data:image/"
+
+
+class MultimodalParameters(VectorParameters, TruncationParameters):
+    """Parameters of a text or of an image."""
+
+    # Dual encoders have no prompts that a kind of texts could choose.
+    pipeline_names: ClassVar[PipelineNames] = PipelineNames(
+        ignored=dict.fromkeys(
+            ("batch_size", "input_type", "padding", "show_progress_bar", "task", "timeout"), ANY
+        )
+    )
+
+
+class TextObject(TypedDict):
+    """A text."""
+
+    text: str
+
+
+class ImageObject(TypedDict):
+    """An image file, in base64 or as a data URI, or the URL of one on a host that is allowed."""
+
+    image: str
+
+
+@dataclass(frozen=True)
+class TextInput:
+    """A text to embed, or the ids of its tokens with special ones."""
+
+    text: str | TokenIds
+    parameters: MultimodalParameters
+
+
+@dataclass(frozen=True)
+class TextRow(Row):
+    """The tokens of a text.
+
+    Attributes:
+        token_cost: what a token costs, in pixels.
+    """
+
+    token_cost: int
+
+    @property
+    def cost(self) -> int:
+        return len(self) * self.token_cost
+
+
+class Task(ImageTask):
+    """Vectors of texts and images.
+
+    Attributes:
+        dimension: the size of the vectors.
+    """
+
+    auto_class = "AutoModelForZeroShotImageClassification"
+    description = TaskDescription(
+        Wire(
+            inputs=str | TextObject | ImageObject,
+            results=list[float] | str,
+            example={"inputs": "a red square"},
+            input_columns=(TEXT_COLUMN, IMAGE_COLUMN),
+        ),
+        outputs=ModelOutputs((OUTPUT,), are_vectors=True),
+        rows=replace(IMAGE_ROWS, smaller_requests="fewer texts, or fewer or smaller images"),
+        exports=Exports(supported=False),
+        service="embed",
+    )
+    parameters = MultimodalParameters
+
+    def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
+        super().__init__(checkpoint, settings)
+        self.tokenizer = checkpoint.text_tokenizer
+        self.dimension = dimension_of(checkpoint.config)
+        self._normalizes = normalizes(checkpoint.directory)
+        # SigLIP is trained with texts of a fixed length.
+        self._fills_texts = checkpoint.config.model_type in SIGMOID_FAMILIES
+        self._text_inputs = [
+            name for name in TEXT_INPUTS if name in ("input_ids", *self.tokenizer.model_input_names)
+        ]
+        self._pad_id = int(self.tokenizer.pad_token_id or 0)
+        vision = getattr(checkpoint.config, "vision_config", None)
+        patch = getattr(vision, "patch_size", None)
+        self._token_cost = (patch if isinstance(patch, int) else PATCH) ** 2
+
+    @classmethod
+    def auto_class_for(cls, config: PreTrainedConfig) -> str:
+        check_family(config)
+        return cls.auto_class
+
+    @property
+    def wrapper(self) -> Callable[[PreTrainedModel], PreTrainedModel]:
+        return DualEncoder
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The maximum number of tokens of a text."""
+        limits = (self.settings.max_length, self.checkpoint.limit)
+        return min((limit for limit in limits if limit), default=None)
+
+    @property
+    def limits(self) -> Limits:
+        return replace(
+            super().limits,
+            max_length=self.max_tokens,
+            truncation=self.settings.truncation is not False,
+        )
+
+    def parse(self, request: Request) -> Any:
+        parameters: MultimodalParameters = self.read_parameters(request.parameters)
+        parameters.check_dimensions(self.dimension)
+        name, value = _only_item(request.inputs)
+        if name == "image":
+            return MediaInput(self.files.file(value, "inputs"), parameters)
+        return TextInput(self._checked_text(value), parameters)
+
+    def encoding_cost(self, item: Any) -> int:
+        return 0 if isinstance(item, TextInput) else FILE_CHARACTERS
+
+    def encode(self, inputs: Sequence[Any]) -> list[Any]:
+        texts = [item for item in inputs if isinstance(item, TextInput)]
+        encoded = iter(self._encode_texts(texts))
+        images = iter(super().encode([each for each in inputs if isinstance(each, MediaInput)]))
+        return [next(encoded if isinstance(item, TextInput) else images) for item in inputs]
+
+    def run(
+        self, model: Model, rows: Sequence[Any], meter: Meter, deadline: Deadline = NO_DEADLINE
+    ) -> Sequence[RowOutcome]:
+        def run_alike(alike: Sequence[Any]) -> Sequence[RowOutcome]:
+            if not isinstance(alike[0], TextRow):
+                return super(Task, self).run(model, alike, meter, deadline)
+            return run_padded(
+                before(deadline, model.forward),
+                alike,
+                padding=self._padding,
+                budget=self.budget,
+                per_token=(),
+                meter=meter,
+                collate=self.collate,
+            )
+
+        return run_in_groups(run_alike, rows, type)
+
+    def collate(self, rows: Sequence[Any]) -> Batch:
+        """Return images as one batch, or texts."""
+        if not isinstance(rows[0], TextRow):
+            return super().collate(rows)
+        padded = pad(rows, self._padding)
+        return {name: padded[name] for name in self._text_inputs}
+
+    def groups(self, rows: Sequence[Any]) -> list[Sequence[Any]]:
+        texts = [row for row in rows if isinstance(row, TextRow)]
+        images = [row for row in rows if not isinstance(row, TextRow)]
+        return [*super().groups(images), *([texts] if texts else [])]
+
+    def warmup_batches(self, config: ModelConfig, model: Model) -> list[list[Any]]:
+        """Return batches of grey images, and a batch of texts before each."""
+        texts = [TextInput(text, MultimodalParameters()) for text in WARMUP_TEXTS]
+        rows = [row for found in self._encode_texts(texts) for row in found]
+        images = super().warmup_batches(config, model)
+        return [batch for batch in images for batch in (rows[: len(batch)], batch)]
+
+    def decode(self, item: Any, rows: Sequence[Any], outputs: Sequence[Outputs]) -> Any:
+        parameters: MultimodalParameters = item.parameters
+        wanted = parameters.normalize
+        normalize = self._normalizes if wanted is None else wanted
+        vector = cut_vector(
+            outputs[0][OUTPUT], normalize=normalize, dimensions=parameters.dimensions
+        )
+        return parameters.result(vector)
+
+    @property
+    def _padding(self) -> Padding:
+        is_left = self.tokenizer.padding_side == "left"
+        return Padding({"input_ids": self._pad_id}, "left" if is_left else "right")
+
+    def _checked_text(self, value: Any) -> str | TokenIds:
+        """Return a text, or token ids.
+
+        Raises:
+            BadRequest: it is neither, or an image as a data URI.
+            RequestTooLarge: it is too long.
+        """
+        limit = self.settings.max_characters
+        ids = as_token_ids(value)
+        if isinstance(ids, TokenIds):
+            ids.check_length(limit)
+            ids.check(self.checkpoint.vocab_size)
+            return ids
+        text = check_text(value, "inputs", limit)
+        if text[: len(IMAGE_URI)].lower() == IMAGE_URI:
+            raise BadRequest(
+                'inputs is an image as a data URI, where a text is; send {"image": …}.'
+            )
+        return text
+
+    def _encode_texts(self, items: Sequence[TextInput]) -> list[Any]:
+        """Return the row of each text; one that is too long is cut or refused."""
+        texts = [(item.text, None) for item in items if isinstance(item.text, str)]
+        found = iter(tokenize(self.tokenizer, texts)["input_ids"] if texts else ())
+        return [
+            attempt(
+                self._text_rows,
+                item,
+                list(item.text.ids if isinstance(item.text, TokenIds) else next(found)),
+            )
+            for item in items
+        ]
+
+    def _text_rows(self, item: TextInput, ids: list[int]) -> list[TextRow]:
+        return [TextRow(self._filled(self._cut(item, ids)), self._token_cost)]
+
+    def _cut(self, item: TextInput, ids: list[int]) -> list[int]:
+        """Return the tokens of a text that the model reads.
+
+        Raises:
+            BadRequest: only special tokens would be left.
+            RequestTooLarge: there are too many, and they are not to be cut.
+        """
+        wanted = item.parameters
+        if wanted.max_length is not None:
+            check_max_length(self.tokenizer, wanted.max_length)
+        if not (self.limits.truncation if wanted.truncate is None else wanted.truncate):
+            check_length(len(ids), self.max_tokens, "the text")
+        limit = min(filter(None, (self.max_tokens, wanted.max_length)), default=len(ids))
+        if len(ids) <= limit:
+            return ids
+        side = wanted.truncation_direction
+        if isinstance(item.text, TokenIds):
+            return list(item.text.truncate(limit, side).ids)
+        options: dict[str, Any] = {"truncation": True, "max_length": limit}
+        encoding = tokenize(self.tokenizer, [(item.text, None)], truncation_side=side, **options)
+        return list(encoding["input_ids"][0])
+
+    def _filled(self, ids: list[int]) -> dict[str, list[int]]:
+        """Return the inputs of a text, with padding where the model reads a fixed length."""
+        length = (self.checkpoint.limit or 0) if self._fills_texts else 0
+        row = pad([Row({"input_ids": ids})], self._padding, length)
+        return {name: row[name][0].tolist() for name in self._text_inputs}
+
+
+def _only_item(inputs: Any) -> tuple[str, Any]:
+    """Return whether inputs are a text or an image, and the one that they are.
+
+    Raises:
+        BadRequest: they are neither.
+        Unprocessable: they are both.
+    """
+    if isinstance(inputs, (str, list, TokenIds)):
+        return "text", inputs
+    if isinstance(inputs, (bytes, bytearray)):
+        return "image", inputs
+    if isinstance(inputs, Mapping) and len(inputs) == 1:
+        ((name, value),) = inputs.items()
+        if name in ("text", "image"):
+            return name, value
+        if name == "b64":
+            return "image", value
+    if isinstance(inputs, Mapping) and inputs.keys() == {"text", "image"}:
+        raise Unprocessable(
+            "inputs has a text and an image, and this model makes a vector of one of them; send"
+            " each by itself."
+        )
+    raise BadRequest(f"inputs must be {FORMS}, and is {json_type(inputs)}.")
