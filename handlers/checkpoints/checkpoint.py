@@ -27,6 +27,7 @@ from .architecture import check_computation, check_head
 from .checkpoint_files import files_in, missing_config
 from .probe_rows import RowMaker, probe_rows
 from .sentencepiece_files import has_sentencepiece_only, read_tokenizer
+from .static_embedding import StaticEmbedding
 
 with without_scikit_learn():
     from transformers import (
@@ -300,6 +301,8 @@ def first_position(config: PreTrainedConfig) -> int:
 def _config(directory: Path, handler: HandlerSection) -> PreTrainedConfig:
     labels = {"num_labels": handler.num_labels} if handler.allow_random_head else {}
     path = directory / "config.json"
+    if static := StaticEmbedding.find(directory):
+        return static.config()
     if not path.is_file():
         raise missing_config(files_in(directory), str(directory), directory.joinpath)
     try:
@@ -338,6 +341,8 @@ def _unknown_type(path: Path) -> WrongCheckpoint | None:
 def _tokenizer(
     directory: Path, handler: HandlerSection, config: PreTrainedConfig
 ) -> PreTrainedTokenizerBase:
+    if static := StaticEmbedding.find(directory):
+        return static.tokenizer(_settings(handler))
     has_files = any(path for pattern in TOKENIZER_FILES for path in directory.glob(pattern))
     if not has_files and not _needs_no_files(directory, config):
         raise WrongCheckpoint(

@@ -27,6 +27,9 @@ CONFIG = "config.json"
 # transformers loads an adapter beside a model by itself.
 ADAPTER = "adapter_config.json"
 MODULES = "modules.json"
+# The module of static embeddings of sentence-transformers, and the model type of model2vec.
+STATIC, MODEL2VEC = ".StaticEmbedding", "model2vec"
+FOLDER = re.compile(r"[A-Za-z0-9_-]+")
 TRAINED = re.compile(r"checkpoint-(\d+)")
 OLD_MODULE = re.compile(r"0_(?!StaticEmbedding)[A-Za-z]+")
 OLD_CLIP = "0_CLIPModel"
@@ -151,6 +154,28 @@ def files_in(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in paths}
 
 
+def static_folder(directory: Path) -> str | None:
+    """Return the folder of static embeddings, the first module of a checkpoint; "" for its root.
+
+    None is for a checkpoint that begins with another module, or has no modules.
+    """
+    return static_folder_of(_value(MODULES, None, directory.joinpath))
+
+
+def static_folder_of(modules: object) -> str | None:
+    """Return the folder of static embeddings by the content of modules.json; None without them."""
+    first = modules[0] if isinstance(modules, list) and modules else None
+    if not isinstance(first, dict) or not str(first.get("type")).endswith(STATIC):
+        return None
+    path = str(first.get("path", ""))
+    return "" if path in ("", ".") else path if FOLDER.fullmatch(path) else None
+
+
+def model_type_in(config: Path) -> object:
+    """Return the model type in a config.json; None where it cannot be read or has none."""
+    return _value(config.name, "model_type", config.parent.joinpath)
+
+
 def missing_config(
     names: Collection[str], place: str, read: Callable[[str], Path] | None = None
 ) -> WrongCheckpoint:
@@ -163,7 +188,6 @@ def missing_config(
     kinds = (
         _adapter(names, read),
         _training(names, place),
-        _static_embedding(names, read),
         _old_sentence_transformer(names),
         _other_weights(names),
         _nested(names),
@@ -219,19 +243,6 @@ def _training(names: Collection[str], place: str) -> Found | None:
         f"name one of them, such as {place}/{last}"
         if Path(place).is_dir()
         else f"download it, and name the folder of one of them, such as {last}",
-    )
-
-
-def _static_embedding(names: Collection[str], read: Callable[[str], Path] | None) -> Found | None:
-    modules = _value(MODULES, None, read) if MODULES in names else None
-    first = modules[0] if isinstance(modules, list) and modules else {}
-    kind = str(first.get("type", "")) if isinstance(first, dict) else ""
-    in_folder = any(folder.endswith("_StaticEmbedding") for folder in _folders(names))
-    if not in_folder and not kind.endswith("StaticEmbedding"):
-        return None
-    return (
-        "is a StaticEmbedding of sentence-transformers, which has vectors of words and no model",
-        "use a checkpoint with a transformer",
     )
 
 

@@ -25,6 +25,8 @@ from pydantic import BaseModel, Field, PositiveInt, TypeAdapter, ValidationError
 from safetensors.torch import load_file
 
 from ..errors import WrongCheckpoint, summarize
+from .checkpoint_files import STATIC as STATIC_TYPE
+from .checkpoint_files import static_folder
 from .pooling import PoolingHead, TextSlots
 
 MODULES = "modules.json"
@@ -33,10 +35,11 @@ SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
 SETTINGS = "config_sentence_transformers.json"
 # Earlier versions named the file after the family.
 LIMITS = re.compile(r"sentence_[a-z-]+_config\.json")
-# An input of a row: 1 for the tokens of a prompt that are not pooled.
+# An input of a row: 1 for tokens that are not pooled, of a prompt or unknown to model2vec.
 PROMPT_MASK = "prompt_mask"
 OUTPUT = "sentence_embedding"
 FIRST = ("Transformer", "Pooling")
+STATIC = STATIC_TYPE.removeprefix(".")
 SPLADE = "SpladePooling"
 SPLADE_MODULES = ("MLMTransformer", "Transformer", SPLADE)
 
@@ -139,10 +142,11 @@ class SentenceTransformer:
             WrongCheckpoint: a file is damaged, or a module is not supported.
         """
         has_modules = (directory / MODULES).is_file()
-        modules = read_modules(directory, FIRST) if has_modules else []
-        layers = modules[1:]
+        is_static = static_folder(directory) is not None
+        modules = read_modules(directory, [STATIC] if is_static else FIRST) if has_modules else []
+        layers = modules if is_static else modules[1:]
         config = PoolingConfig()
-        if modules:
+        if modules and not is_static:
             config = read_model(directory / modules[0].path / CONFIG, PoolingConfig)
         normalizes = bool(layers and layers[-1].kind == "Normalize")
         behind = tuple(layers[:-1] if normalizes else layers)
@@ -273,7 +277,7 @@ class SpladePooling(PoolingHead):
 class ModuleEntry(BaseModel):
     """An entry of modules.json; the last word of `type` is the class of the module."""
 
-    path: str = Field(pattern=r"^[A-Za-z0-9_-]*$")
+    path: str = Field(pattern=r"^(\.|[A-Za-z0-9_-]*)$")
     type: str
 
     @property
@@ -389,7 +393,7 @@ def read_modules(directory: Path, first: Sequence[str]) -> list[ModuleEntry]:
             f"has the modules {', '.join(kinds)[:80] or 'of an empty list'}",
             f"use a checkpoint of one {', one '.join(first)}, and other modules behind them",
         )
-    if entries[0].path:
+    if entries[0].path and first[0] != STATIC:
         raise WrongCheckpoint(
             MODULES,
             f"has its model in the folder {entries[0].path:.80}",

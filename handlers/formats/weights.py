@@ -16,6 +16,7 @@ from ..checkpoints.dtypes import check_dtype, missing_package, pick_dtype, quant
 from ..checkpoints.model_spec import ModelSpec
 from ..checkpoints.placement import compute_device, placement_arguments
 from ..checkpoints.pooling import ModelWithPooling
+from ..checkpoints.static_embedding import StaticEmbedding
 from ..compat.transformers import lacks_package
 from ..config.handler_section import HandlerSection
 from ..errors import WrongCheckpoint, WrongConfig, summarize
@@ -38,6 +39,8 @@ def read_weights(spec: ModelSpec) -> PreTrainedModel:
     config = spec.checkpoint.config
     if quantization_method(config):
         check_dtype(config, handler)
+    if static := StaticEmbedding.find(spec.directory):
+        return _read_static(spec, static)
     check_weights(spec.directory, config, allow_pickle=handler.allow_pickle)
     placement = placement_arguments(spec.config, config, spec.directory, spec.device)
     try:
@@ -62,6 +65,21 @@ def read_weights(spec: ModelSpec) -> PreTrainedModel:
     if spec.wrapper:
         return spec.wrapper(loaded)
     return ModelWithPooling(loaded, spec.reduction()) if spec.reduction else loaded
+
+
+def _read_static(spec: ModelSpec, static: StaticEmbedding) -> PreTrainedModel:
+    """Return static embeddings, with the reduction of the task behind them.
+
+    Raises:
+        WrongConfig: the YAML distributes layers, and there are none.
+    """
+    if spec.config.handler.uses_device_map:
+        raise WrongConfig(
+            "handler.device_map", "is set, and static embeddings have no layers", "leave it out"
+        )
+    dtype = pick_dtype(spec.config.handler.dtype, compute_device(spec.config, spec.device))
+    module = static.model(static.config(), dtype).to(spec.device)
+    return ModelWithPooling(module, spec.reduction()) if spec.reduction else module
 
 
 def _check_sizes(mismatched: Iterable[tuple[str, Sequence[int], Sequence[int]]]) -> None:

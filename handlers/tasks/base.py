@@ -100,7 +100,6 @@ class BaseTask(ABC, Generic[InputT, RowT]):
     def model_spec(self, directory: Path, config: ModelConfig, device: torch.device) -> ModelSpec:
         """Return the specification of the model, which a format loads or exports."""
         description = type(self).description
-        packs = description.rows.supports_packing and self.settings.BetterTransformer
         return ModelSpec(
             directory,
             self.checkpoint,
@@ -108,12 +107,17 @@ class BaseTask(ABC, Generic[InputT, RowT]):
             description.outputs,
             config,
             device,
-            padding=self.padding if packs else None,
+            padding=self.padding if self.packs_rows else None,
             row_kind=description.rows.kind,
             decision_scores=self.decision_scores,
             reduction=self.reduction,
             wrapper=self.wrapper,
         )
+
+    @property
+    def packs_rows(self) -> bool:
+        """Whether rows are packed, where the format and the model support it."""
+        return type(self).description.rows.supports_packing and self.settings.BetterTransformer
 
     @abstractmethod
     def parse(self, request: Request) -> InputT:

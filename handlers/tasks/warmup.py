@@ -153,7 +153,7 @@ def warm_up(
     """
     run = partial(_run, task, model, task.warmup_batches(config, model))
     packs, compiles = (
-        config.handler.BetterTransformer and task.description.rows.supports_packing,
+        task.packs_rows,
         config.pt2.compile.enable,
     )
     if compiles:

@@ -19,6 +19,7 @@ from hf_serve.handlers.checkpoints.checkpoint_files import (
     ModelIndex,
     missing_config,
     shard_files,
+    static_folder,
     weights_file,
 )
 from hf_serve.handlers.checkpoints.lora import FILES as LORA_FILES
@@ -53,7 +54,7 @@ MODULE_FILES = re.compile(
     r"|[1-9]_[A-Za-z]+/(config\.json|model\.safetensors|pytorch_model\.bin)"
 )
 # One of these is at the root of every checkpoint.
-ROOT_FILES = ("config.json", MODEL_INDEX)
+ROOT_FILES = ("config.json", MODEL_INDEX, MODULES)
 # Files of a component of diffusers, without its weights.
 COMPONENT_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
 COMPONENT_WEIGHTS = ("diffusion_pytorch_model.safetensors", "model.safetensors")
@@ -204,6 +205,35 @@ class DiffusersFiles(CheckpointFiles):
         )
 
 
+@dataclass(frozen=True)
+class StaticFiles(CheckpointFiles):
+    """The files of static embeddings of sentence-transformers, which have no config.json.
+
+    Attributes:
+        folder: the folder of the tokenizer and the weights, with a slash; empty for the root.
+    """
+
+    folder: str
+
+    def configs(self) -> list[str]:
+        tokenizer = f"{self.folder}tokenizer.json"
+        self._check(tokenizer)
+        return sorted({tokenizer, MODULES} | _module_files(self.names))
+
+    def weights(self, *, allow_pickle: bool) -> list[str]:
+        weights = f"{self.folder}model.safetensors"
+        self._check(weights)
+        return [weights]
+
+    def _check(self, name: str) -> None:
+        if name not in self.names:
+            raise WrongCheckpoint(
+                self.place,
+                f"has static embeddings and no {name}",
+                "use a checkpoint or a handler.revision with safetensors and a tokenizer.json",
+            )
+
+
 def checkpoint_files(names: Collection[str], place: str, read: Read) -> CheckpointFiles:
     """Return the files of a checkpoint: of diffusers where it has a `model_index.json`.
 
@@ -212,6 +242,10 @@ def checkpoint_files(names: Collection[str], place: str, read: Read) -> Checkpoi
     """
     if MODEL_INDEX in names:
         return DiffusersFiles(names, place, ModelIndex.read(read(MODEL_INDEX)))
+    if MODULES in names and "config.json" not in names:
+        folder = static_folder(read(MODULES).parent)
+        if folder is not None:
+            return StaticFiles(names, place, f"{folder}/" if folder else "")
     return TransformersFiles(names, place, read)
 
 

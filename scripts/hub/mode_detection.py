@@ -15,7 +15,12 @@ from transformers import PreTrainedConfig
 from hf_serve.handlers import tasks
 from hf_serve.handlers.checkpoints.architecture import BASES
 from hf_serve.handlers.checkpoints.checkpoint import Checkpoint
-from hf_serve.handlers.checkpoints.checkpoint_files import MODEL_INDEX, files_in
+from hf_serve.handlers.checkpoints.checkpoint_files import (
+    MODEL2VEC,
+    MODEL_INDEX,
+    files_in,
+    model_type_in,
+)
 from hf_serve.handlers.checkpoints.dual_encoder import FAMILIES
 from hf_serve.handlers.compat.transformers import has_model, model_classes
 from hf_serve.handlers.config.handler_section import HandlerSection, modes
@@ -198,6 +203,8 @@ def _sentence_transformers_mode(folder: Path, names: Collection[str]) -> Detecte
     if isinstance(kind, str) and kind in MODES_OF_SENTENCE_TRANSFORMERS:
         mode = MODES_OF_SENTENCE_TRANSFORMERS[kind]
         return DetectedMode(mode, f"it is a {kind} of sentence-transformers")
+    if model_type_in(folder / "config.json") == MODEL2VEC:
+        return DetectedMode("sentence_embedding", f"its model type is {MODEL2VEC}")
     if MODULES not in names:
         return None
     listed = _json(folder / MODULES)

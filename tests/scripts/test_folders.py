@@ -97,7 +97,6 @@ def gguf(folder: Path) -> None:
 STATIC = json.dumps(
     [{"idx": 0, "path": "", "type": "sentence_transformers.models.StaticEmbedding"}]
 )
-POOLING = json.dumps([{"idx": 0, "path": "0_Transformer", "type": "x.Transformer"}])
 ADAPTER = json.dumps({"peft_type": "LORA", "base_model_name_or_path": "org/base"})
 CUSTOM = {"model_type": "chatglm", "auto_map": {"AutoConfig": "configuration_chatglm.Config"}}
 
@@ -124,10 +123,9 @@ FOLDERS: dict[str, tuple[Change, list[object]]] = {
         ["sentence-transformers", "0_Transformer"],
     ),
     "old BERT of sentence-transformers": (inside("0_BERT"), ["sentence-transformers", "0_BERT"]),
-    "static embedding": (files(modules_dot_json=STATIC), ["StaticEmbedding"]),
-    "static embedding in a folder": (
-        files(modules_dot_json=POOLING, **{"0_StaticEmbedding__tokenizer_dot_json": "{}"}),
-        ["StaticEmbedding"],
+    "static embeddings without a tokenizer": (
+        files(modules_dot_json=STATIC),
+        ["static embeddings", "tokenizer.json"],
     ),
     "custom code": (checkpoint(config(**CUSTOM)), ["chatglm", "configuration_chatglm.Config"]),
     "custom code of a known type": (

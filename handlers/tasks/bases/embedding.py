@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, Self, TypeVar
 
@@ -19,7 +19,13 @@ from ...checkpoints.architecture import base_class_for
 from ...checkpoints.checkpoint import Checkpoint
 from ...checkpoints.pooling import PoolingHead
 from ...checkpoints.prompts import Prompts
-from ...checkpoints.sentence_transformers import OUTPUT, PROMPT_MASK, SentenceTransformer
+from ...checkpoints.sentence_transformers import (
+    OUTPUT,
+    PROMPT_MASK,
+    PoolingConfig,
+    SentenceTransformer,
+)
+from ...checkpoints.static_embedding import StaticConfig
 from ...config.handler_section import HandlerSection
 from ...errors import BadRequest, RequestError, TextTooLong, WrongConfig, attempt
 from ...types.embeddings import PROMPT_KEYS, Precision, as_list, in_base64, quantized
@@ -138,11 +144,27 @@ class EmbeddingTask(TextTask[InputT, Row]):
     def auto_class_for(cls, config: PreTrainedConfig) -> str:
         return base_class_for(config)
 
+    @property
+    def packs_rows(self) -> bool:
+        # Tokens of static embeddings do not read each other: the masks of packing cost more.
+        return super().packs_rows and not isinstance(self.checkpoint.config, StaticConfig)
+
+    @cached_property
+    def _unknown(self) -> int | None:
+        """The token that is not pooled."""
+        return getattr(self.checkpoint.config, "unknown_token_id", None)
+
     @cached_property
     def modules(self) -> SentenceTransformer:
         """What the checkpoint has behind its model."""
-        hidden_size = self.checkpoint.config.get_text_config().hidden_size
-        return SentenceTransformer.read(self.checkpoint.directory, int(hidden_size))
+        config = self.checkpoint.config
+        hidden_size = config.get_text_config().hidden_size
+        found = SentenceTransformer.read(self.checkpoint.directory, int(hidden_size))
+        if isinstance(config, StaticConfig) and config.normalizes is not None:
+            found = replace(found, normalizes=config.normalizes)
+        if self._unknown is not None:
+            found = replace(found, pooling=PoolingConfig(include_prompt=False))
+        return found
 
     @property
     def reduction(self) -> Callable[[], PoolingHead]:
@@ -182,6 +204,7 @@ class EmbeddingTask(TextTask[InputT, Row]):
 
     def _encode(self, texts: Sequence[EmbeddedText]) -> list[Row | RequestError]:
         """Return the row of each text; one that is too long is cut or refused."""
+        texts = [self._without_excess(each) for each in texts]
         written = [(each.text, None) for each in texts if isinstance(each.text, str)]
         encoding = tokenize(self.tokenizer, written) if written else BatchEncoding()
         numbers = iter(range(len(written)))
@@ -191,6 +214,14 @@ class EmbeddingTask(TextTask[InputT, Row]):
             else attempt(self._of_text, each, encoding, next(numbers))
             for each in texts
         ]
+
+    def _without_excess(self, text: EmbeddedText) -> EmbeddedText:
+        """Return a text without the characters that model2vec does not read of it."""
+        most = getattr(self.checkpoint.config, "max_characters", None)
+        if most is None or not text.truncate or not isinstance(text.text, str):
+            return text
+        kept = text.text[-most:] if text.side == "left" else text.text[:most]
+        return replace(text, text=kept)
 
     def vector(self, outputs: Outputs, *, normalize: bool, dimensions: int | None = None) -> Vector:
         """Return the vector of a row, its first dimensions, or with a length of 1."""
@@ -237,8 +268,11 @@ class EmbeddingTask(TextTask[InputT, Row]):
         (row,) = self.fit(
             (str(text.text), None), encoding, number, options, text.truncate, text.max_length
         )
+        if not len(row):
+            # Static embeddings alone have no special tokens; the vector of padding is zero.
+            return self._of_ids(text, TokenIds((self.checkpoint.pad_token_id,)))
         cut = len(encoding["input_ids"][number]) - len(row) if text.side == "left" else 0
-        return Window({**row.features, **self._prompt_mask(text, len(row), cut)}, row.encoding)
+        return Window({**row.features, **self._prompt_mask(text, row, cut)}, row.encoding)
 
     def _of_ids(self, text: EmbeddedText, ids: TokenIds) -> Row:
         limits = (self.max_tokens if text.truncate else None, text.max_length)
@@ -246,12 +280,22 @@ class EmbeddingTask(TextTask[InputT, Row]):
             ids = ids.truncate(limit, text.side)
         check_length(len(ids), self.max_tokens, "the text")
         others = set(self.tokenizer.model_input_names) - {"input_ids", "attention_mask"}
-        return Row({"input_ids": list(ids.ids), **{name: [0] * len(ids) for name in others}})
+        zeros = {name: [0] * len(ids) for name in others}
+        return Row({**zeros, "input_ids": list(ids.ids), **self._unknown_mask(ids.ids)})
 
-    def _prompt_mask(self, text: EmbeddedText, length: int, cut: int) -> dict[str, list[int]]:
+    def _unknown_mask(self, ids: Sequence[int]) -> dict[str, list[int]]:
+        """Return the mark of unknown tokens, which static embeddings of model2vec do not pool."""
+        if self._unknown is None:
+            return {}
+        return {PROMPT_MASK: [int(each == self._unknown) for each in ids]}
+
+    def _prompt_mask(self, text: EmbeddedText, row: Row, cut: int) -> dict[str, list[int]]:
         """Return the mark of the tokens that are not pooled, those up to the end of the prompt."""
         if self.modules.pooling.include_prompt:
             return {}
+        if self._unknown is not None:
+            return self._unknown_mask(row.features["input_ids"])
+        length = len(row)
         marked = self._marked_tokens(text.prompt, cut) if text.prompt else 0
         if marked >= length:
             raise TextTooLong("The prompt leaves no tokens for the text; send a shorter one.")

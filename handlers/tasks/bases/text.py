@@ -145,7 +145,7 @@ class TextTask(BaseTask[InputT, RowT]):
 
     def choose_batching(self, model: Model) -> None:
         """Have a model pack rows where the YAML and its outputs allow it, or else pad them."""
-        if self.description.rows.supports_packing and self.settings.BetterTransformer:
+        if self.packs_rows:
             trial = self.checkpoint.probe_rows(self.max_tokens)
             model.pack(trial, self.padding, self.description.outputs.per_token)
         # Packed rows have no padding, also in graphs that were exported for them.

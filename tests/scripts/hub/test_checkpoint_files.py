@@ -1,7 +1,13 @@
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
+from hf_serve.handlers.checkpoints.checkpoint_files import files_in
 from hf_serve.handlers.errors import WrongCheckpoint
-from hf_serve.scripts.hub.checkpoint_files import config_files
+from hf_serve.scripts.hub.checkpoint_files import checkpoint_files, config_files
+from tests.reference import static_embedding
 from tests.sentences import refused
 
 SINGLE, INDEX, PICKLE = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
@@ -48,3 +54,16 @@ def test_files_of_sentence_transformers_are_selected() -> None:
 def test_a_repository_without_a_config_is_rejected() -> None:
     with refused(WrongCheckpoint, "org/name", "config.json"):
         config_files([SINGLE], "org/name")
+
+
+@pytest.mark.parametrize("kind", ["folder", "root"])
+def test_static_embeddings_have_a_tokenizer_and_vectors(tmp_path: Path, kind: str) -> None:
+    folder = static_embedding.write(tmp_path / "model", kind)
+    names = files_in(folder)
+    files = checkpoint_files(names, "org/name", folder.joinpath)
+    weights = files.weights(allow_pickle=False)
+    assert {*files.configs(), *weights} == names
+    assert weights[0].endswith("model.safetensors")
+    (folder / weights[0]).unlink()
+    with refused(WrongCheckpoint, "org/name", weights[0]):
+        checkpoint_files(files_in(folder), "org/name", folder.joinpath).weights(allow_pickle=True)
