@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from transformers import GenerationConfig, PreTrainedModel
 
@@ -127,6 +128,25 @@ class Model(ABC):
 
     def forward_packed(self, packed: PackedBatch) -> Mapping[str, torch.Tensor]:
         """Run packed rows without gradients and return the outputs that the task needs."""
+        raise NotImplementedError
+
+    def read_prefix(self, ids: Sequence[int]) -> Any:
+        """Return what :meth:`last_scores` needs of tokens that several rows begin with.
+
+        It is None where rows that continue a prefix may have other scores than whole ones.
+        """
+        return None
+
+    def last_scores(
+        self, batch: Mapping[str, torch.Tensor], lengths: Sequence[int], prefix: Any = None
+    ) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """Return the scores of the token after each row of a decoder. Shape: (rows, vocabulary).
+
+        Args:
+            batch: the rows, padded on the right.
+            lengths: the number of tokens of each.
+            prefix: what :meth:`read_prefix` returns of the tokens before each row.
+        """
         raise NotImplementedError
 
     def with_adapters(self, adapters: Sequence[str | None]) -> AbstractContextManager[None]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ with without_scikit_learn():
     from transformers import (
         AttentionInterface,
         BaseVideoProcessor,
+        DynamicCache,
         GenerationConfig,
         LogitsProcessor,
         LogitsProcessorList,
@@ -31,6 +33,7 @@ with without_scikit_learn():
         PreTrainedTokenizerFast,
         ProcessorMixin,
     )
+    from transformers.cache_utils import DynamicLayer
     from transformers.convert_slow_tokenizer import bytes_to_unicode
     from transformers.generation.configuration_utils import ContinuousBatchingConfig
     from transformers.image_processing_utils import BaseImageProcessor
@@ -99,6 +102,32 @@ def has_recurrent_state(module: PreTrainedModel) -> bool:
     assisted.
     """
     return bool(module._is_stateful)
+
+
+def can_be_repeated(cache: Any) -> bool:
+    """Return whether the key-value cache of one row may be continued by several rows.
+
+    All layers keep all tokens: a layer with a window may have dropped some.
+
+    Breaks when a `DynamicCache` has no `layers`, or when its layers have other classes.
+    """
+    is_dynamic = isinstance(cache, DynamicCache)
+    return is_dynamic and all(type(layer) is DynamicLayer for layer in cache.layers)
+
+
+def continue_cache(cache: DynamicCache, mask: torch.Tensor) -> dict[str, Any]:
+    """Return the arguments with which rows continue a key-value cache of one row.
+
+    Args:
+        cache: the cache, which is copied.
+        mask: the attention mask of the rows, padded on the right.
+
+    Breaks when a cache has no `batch_repeat_interleave`, or models take the mask in another form.
+    """
+    own = copy.deepcopy(cache)
+    own.batch_repeat_interleave(len(mask))
+    before = mask.new_ones(len(mask), cache.get_seq_length())
+    return {"past_key_values": own, "attention_mask": torch.cat([before, mask], dim=1)}
 
 
 def reads_last_token(module: PreTrainedModel) -> bool:

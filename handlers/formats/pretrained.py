@@ -17,7 +17,7 @@ import torch
 from transformers import GenerationConfig, PreTrainedModel
 
 from ..batching.packing import PackedBatch
-from ..batching.padding import Padding
+from ..batching.padding import Padding, to_numpy
 from ..batching.rows import TrialRows
 from ..checkpoints.architecture import is_encoder
 from ..checkpoints.diffusion import DiffusionCheckpoint
@@ -27,7 +27,12 @@ from ..checkpoints.placement import log_placement
 from ..checkpoints.pooling import ModelWithPooling
 from ..checkpoints.probe_rows import short_positions
 from ..checkpoints.trial_results import TrialResults
-from ..compat.transformers import has_recurrent_state, same_attention
+from ..compat.transformers import (
+    can_be_repeated,
+    continue_cache,
+    has_recurrent_state,
+    same_attention,
+)
 from ..config.handler_section import Compile
 from ..config.model_config import ModelConfig
 from ..errors import RequestTooLarge, WrongCheckpoint
@@ -46,6 +51,8 @@ from .weights import read_weights
 PAGED_DEVICES = ("cpu", "cuda")
 # Model types whose layers have gradients in training alone: Reformer's layers are reversible.
 WITHOUT_GRADIENTS = ("reformer",)
+# The argument of decoders with the places of the tokens whose scores are computed.
+LOGITS_TO_KEEP = "logits_to_keep"
 # Attributes of VITS, whose forward has no arguments for most of them.
 VITS_SETTINGS = ("speaking_rate", "noise_scale", "noise_scale_duration")
 
@@ -215,6 +222,33 @@ class PretrainedModel(Model):
     ) -> Any:
         with same_attention(self.module.config):
             return self.module.generate(**self._to_device(batch), generation_config=config, **extra)
+
+    @torch.inference_mode()
+    def read_prefix(self, ids: Sequence[int]) -> Any:
+        if has_recurrent_state(self.module):
+            return None
+        inputs = {"input_ids": torch.tensor([list(ids)], device=self.module.device)}
+        cache = self._eager(**inputs, **self._kept([0]), use_cache=True).get("past_key_values")
+        return cache if can_be_repeated(cache) else None
+
+    @torch.inference_mode()
+    def last_scores(
+        self, batch: Mapping[str, torch.Tensor], lengths: Sequence[int], prefix: Any = None
+    ) -> npt.NDArray[np.float32]:
+        inputs: dict[str, Any] = self._to_device(batch)
+        if prefix is not None:
+            inputs |= continue_cache(prefix, inputs["attention_mask"])
+        ends = sorted({length - 1 for length in lengths})
+        kept = self._kept(ends)
+        logits = self._eager(**inputs, **kept, use_cache=prefix is not None)["logits"]
+        columns = [ends.index(length - 1) if kept else length - 1 for length in lengths]
+        return to_numpy(logits[list(range(len(lengths))), columns])
+
+    def _kept(self, columns: Sequence[int]) -> dict[str, torch.Tensor]:
+        """Return the argument that computes the scores of some tokens alone, if there is one."""
+        if LOGITS_TO_KEEP not in signature(self.module.forward).parameters:
+            return {}
+        return {LOGITS_TO_KEEP: torch.tensor(list(columns), device=self.module.device)}
 
     def _select_outputs(self, result: Any) -> dict[str, torch.Tensor]:
         # Some models have a head, and its output, only where their config says so.

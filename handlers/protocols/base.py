@@ -139,6 +139,7 @@ MISSING: Mapping[Ability, str] = {
     "generates_images": "makes no images",
     "scores": "gives pairs of texts no scores",
     "pools": "makes no vectors of texts or tokens",
+    "decides": "answers no questions with known answers",
 }
 
 

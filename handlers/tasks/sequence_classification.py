@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, NotRequired
 
+import numpy as np
 import numpy.typing as npt
 from pydantic import BeforeValidator, PositiveInt
 from typing_extensions import TypedDict
@@ -20,8 +21,9 @@ from ..batching.rows import Outputs
 from ..batching.tokenization import Text, Window
 from ..checkpoints.checkpoint import Checkpoint
 from ..config.handler_section import HandlerSection
-from ..config.messages import quote, suggest
-from ..errors import BadRequest, RequestError, WrongConfig
+from ..config.messages import enumerate_names, quote, suggest
+from ..errors import BadRequest, RequestError, Unprocessable, WrongConfig
+from ..types.decisions import Question
 from ..types.model_info import (
     TEXT_COLUMN,
     HubResult,
@@ -41,7 +43,7 @@ from ..types.parameters import (
 )
 from ..types.request import Request
 from .base import Label
-from .bases.labels import FUNCTIONS, Function, best_labels
+from .bases.labels import FUNCTIONS, Function, best_labels, softmax
 from .bases.text import TextTask
 
 
@@ -74,11 +76,16 @@ class ClassificationInput:
     """One text or pair to classify; `single` is whether the result is a label and not a list.
 
     As in the pipeline, it is for a pair and for items of a list, unless `top_k` is set.
+
+    Attributes:
+        options: the numbers of the labels that a question allows; one for a statement. The result
+            is then the probability of each option.
     """
 
     text: Text
     parameters: ClassificationParameters
     single: bool
+    options: Sequence[int] = ()
 
 
 def _in_a_list(labels: Any) -> list[Any]:
@@ -108,6 +115,7 @@ class Task(TextTask[ClassificationInput, Window]):
         outputs=ModelOutputs(("logits",)),
         service="predict",
         has_labels=True,
+        decides=True,
     )
     parameters = ClassificationParameters
 
@@ -117,6 +125,8 @@ class Task(TextTask[ClassificationInput, Window]):
 
     def parse(self, request: Request) -> ClassificationInput:
         parameters: ClassificationParameters = self.read_parameters(request.parameters)
+        if isinstance(request.inputs, Question):
+            return self._decision(request.inputs, parameters)
         single_text = not request.is_batch_item and isinstance(request.inputs, str)
         single = not single_text and "top_k" not in parameters.model_fields_set
         if isinstance(request.inputs, str):
@@ -141,12 +151,24 @@ class Task(TextTask[ClassificationInput, Window]):
     def decode(
         self, item: ClassificationInput, rows: Sequence[Window], outputs: Sequence[Outputs]
     ) -> Any:
+        if item.options:
+            return self.decision(item, outputs[0]).tolist()
         found = best_labels(self.labels, self.scores(item, outputs[0]), item.parameters.top_k)
         return found[0] if item.single else found
 
     def scores(self, item: ClassificationInput, outputs: Outputs) -> npt.NDArray[Any]:
         """Return the score of each class. Shape: (classes,)."""
         return FUNCTIONS[item.parameters.function_to_apply or self._function](outputs["logits"])
+
+    def decision(self, item: ClassificationInput, outputs: Outputs) -> npt.NDArray[Any]:
+        """Return the probability of each option of a question. Shape: (options,).
+
+        Labels that are no options do not count: the probabilities are a softmax over the options.
+        """
+        if len(item.options) > 1:
+            return softmax(outputs["logits"][list(item.options)])
+        probability = FUNCTIONS[self._function](outputs["logits"])[item.options[0]]
+        return np.array([probability, 1 - probability])
 
     @cached_property
     def _function(self) -> Function:
@@ -155,6 +177,32 @@ class Task(TextTask[ClassificationInput, Window]):
         if self.checkpoint.independent_labels or self.checkpoint.config.num_labels == 1:
             return "sigmoid"
         return "softmax"
+
+    def _decision(
+        self, question: Question, parameters: ClassificationParameters
+    ) -> ClassificationInput:
+        """Return a question whose options, or whose statement, are labels.
+
+        Raises:
+            Unprocessable: one is no label, or the model is a regression.
+        """
+        if self._function == "none":
+            raise Unprocessable("This model's result is a number, and no label; ask another model.")
+        is_statement = question.kind == "predicate"
+        names = [each.name for each in question.options]
+        named = [question.instructions] if is_statement else names
+        options = [self._label_number(name) for name in named]
+        return ClassificationInput((question.text, None), parameters, single=False, options=options)
+
+    def _label_number(self, name: str) -> int:
+        """Return the number of the label with a name, in any case."""
+        known = [label.casefold() for label in self.labels]
+        if name.casefold() not in known:
+            raise Unprocessable(
+                f"{quote(name)} is no label of this model, which answers questions whose options"
+                f" are its labels, {enumerate_names(self.labels)}; a predicate names one of them."
+            )
+        return known.index(name.casefold())
 
     def _read_categories(self) -> Mapping[str, str]:
         """Return the category of each label that stands for one; the others are harmless.

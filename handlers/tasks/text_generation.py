@@ -25,12 +25,13 @@ from tokenizers import Encoding
 from transformers import GenerationConfig
 from typing_extensions import TypedDict
 
-from ..batching.padding import Padding, pad, run_padded
+from ..batching.padding import Padding, pad, run_in_groups, run_padded
 from ..batching.rows import Outputs, RowOutcome, require_outputs
-from ..batching.tokenization import Text, Window, check_length, has_offsets
+from ..batching.tokenization import Text, Window, check_length, has_offsets, tokenize, window
 from ..checkpoints.checkpoint import Checkpoint
 from ..config.handler_section import HandlerSection
 from ..errors import BadRequest, RequestError, TextTooLong, Unprocessable, attempt
+from ..generation.answers import AnswerPrompts, AnswerReader, AnswerRow
 from ..generation.backends.base import ContinuousModel
 from ..generation.batch_scheduler import BatchScheduler
 from ..generation.chat import Message, MessageCall, chat_template, check_messages, prompt_of
@@ -45,6 +46,7 @@ from ..generation.tool_calls import ToolSyntax, ToolUse, syntax_of
 from ..model import Model
 from ..process.deadline import NO_DEADLINE, Deadline
 from ..telemetry.metrics import Meter
+from ..types.decisions import Question
 from ..types.model_info import (
     Exports,
     Generation,
@@ -56,6 +58,7 @@ from ..types.model_info import (
 )
 from ..types.parameters import check_text
 from ..types.request import Request, TextStream, TextToken, TokenIds
+from .bases.labels import softmax
 from .bases.text import TextTask
 
 NEW_TOKENS = 50
@@ -224,13 +227,27 @@ class PromptInput:
     syntax: ToolSyntax | None = None
 
 
+@dataclass(frozen=True)
+class QuestionInput:
+    """A question that is answered by the first token after a prompt.
+
+    Attributes:
+        labels: the id of the token of each option.
+    """
+
+    question: Question
+    prompt: str
+    labels: Sequence[int]
+    parameters: GenerationParameters
+
+
 def _legacy_response(texts: Any) -> str:
     """Return the prompt and the new text; for a chat, only the text of the new message."""
     text = texts[0]["generated_text"]
     return str(text if isinstance(text, str) else text[-1]["content"])
 
 
-class Task(GenerationTask[PromptInput]):
+class Task(GenerationTask[Any]):
     """Text generation with a decoder; answers as the text-generation pipeline does."""
 
     auto_class = "AutoModelForCausalLM"
@@ -251,6 +268,7 @@ class Task(GenerationTask[PromptInput]):
         rows=Rows(supports_packing=False),
         exports=Exports(fastest_formats={"cpu": "openvino"}),
         generation=Generation(texts=True),
+        decides=True,
     )
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
@@ -258,23 +276,36 @@ class Task(GenerationTask[PromptInput]):
         if settings.tokenizer.truncation_side is None:
             self.tokenizer.truncation_side = "left"
 
-    def parse(self, request: Request) -> PromptInput:
+    def parse(self, request: Request) -> Any:
         parameters: GenerationParameters = self.read_parameters(request.parameters)
         parameters.check(self.settings.max_sequences, self.vocabulary)
         has_assistant = self.settings.assistant_model is not None
         parameters.check_model(self.settings.adapters, has_assistant=has_assistant)
+        if isinstance(request.inputs, Question):
+            return self._question(request.inputs, parameters)
         parsed = replace(
             self._parse_prompt(request, parameters),
             use_remaining_context=request.use_remaining_context,
         )
         return self._with_grammar(parsed)
 
-    def encode(self, inputs: Sequence[PromptInput]) -> list[list[Prompt] | RequestError]:
+    def run(
+        self, model: Model, rows: Sequence[Any], meter: Meter, deadline: Deadline = NO_DEADLINE
+    ) -> Sequence[RowOutcome]:
+        run = partial(self._run_alike, model, meter, deadline)
+        return run_in_groups(run, rows, lambda row: isinstance(row, AnswerRow))
+
+    def encoding_cost(self, item: Any) -> int:
+        return item.question.characters if isinstance(item, QuestionInput) else 0
+
+    def encode(self, inputs: Sequence[Any]) -> list[list[Any] | RequestError]:
         rows: dict[int, list[Window] | RequestError] = {}
         groups = defaultdict[tuple[bool, int | None], list[int]](list)
         # A chat template adds special tokens itself.
         for number, item in enumerate(inputs):
-            if item.ids:
+            if isinstance(item, QuestionInput):
+                rows[number] = attempt(self._question_row, item)
+            elif item.ids:
                 rows[number] = [self._window(item.ids)]
             else:
                 special = item.parameters.add_special_tokens
@@ -289,11 +320,13 @@ class Task(GenerationTask[PromptInput]):
             rows.update(zip(numbers, encoded, strict=True))
         return [self._row(item, rows[number]) for number, item in enumerate(inputs)]
 
-    def decode(self, item: PromptInput, rows: Sequence[Window], outputs: Sequence[Outputs]) -> Any:
+    def decode(self, item: Any, rows: Sequence[Window], outputs: Sequence[Outputs]) -> Any:
+        if isinstance(item, QuestionInput):
+            return softmax(outputs[0]["labels"]).tolist()
         item = self._as_read(item, rows[0])
         return [_generated(item, rows[0], text) for text in outputs[0]["texts"]]
 
-    def adapter_of(self, item: PromptInput) -> str | None:
+    def adapter_of(self, item: Any) -> str | None:
         return item.parameters.adapter_id
 
     @property
@@ -311,6 +344,40 @@ class Task(GenerationTask[PromptInput]):
     @property
     def padding(self) -> Padding:
         return Padding(self._pad_ids(), "left")
+
+    def _question(self, question: Question, parameters: GenerationParameters) -> QuestionInput:
+        """Return a question with its prompt.
+
+        Raises:
+            RequestError: this model does not answer it, or it is too long.
+        """
+        if self.settings.is_exported or self.settings.engine:
+            raise Unprocessable(
+                "Questions are answered with save_mode: pretrained and without an engine; set that"
+                " in the YAML of the model."
+            )
+        prompt = self._answers.prompt(question)
+        labels = self._answers.label_ids(question)
+        return QuestionInput(question, prompt, labels, parameters)
+
+    @cached_property
+    def _answers(self) -> AnswerPrompts:
+        return AnswerPrompts(self.tokenizer, self.max_characters)
+
+    def _run_alike(
+        self, model: Model, meter: Meter, deadline: Deadline, rows: Sequence[Any]
+    ) -> Sequence[RowOutcome]:
+        """Run rows that are all prompts, or all questions."""
+        if not isinstance(rows[0], AnswerRow):
+            return super().run(model, rows, meter, deadline)
+        if isinstance(model, ContinuousModel | BatchScheduler):
+            sentence = (
+                "Questions are not answered with continuousBatching; leave it out of the YAML of"
+                " the model."
+            )
+            return [Unprocessable(sentence) for _ in rows]
+        padding = replace(self.padding, side="right")
+        return AnswerReader(model, padding, self.budget, meter, deadline).read(rows)
 
     def _parse_prompt(self, request: Request, parameters: GenerationParameters) -> PromptInput:
         inputs, stream = request.inputs, request.stream
@@ -382,10 +449,27 @@ class Task(GenerationTask[PromptInput]):
         # The places of these tokens in a text are unknown, so their encoding is empty.
         return Window({**zeros, "input_ids": list(ids.ids)}, Encoding())
 
-    def _row(
-        self, item: PromptInput, row: list[Window] | RequestError
-    ) -> list[Prompt] | RequestError:
-        return row if isinstance(row, RequestError) else attempt(self._prompt, item, row[0])
+    def _row(self, item: Any, row: list[Window] | RequestError) -> list[Any] | RequestError:
+        if isinstance(row, RequestError) or isinstance(item, QuestionInput):
+            return row
+        return attempt(self._prompt, item, row[0])
+
+    def _question_row(self, item: QuestionInput) -> list[Window]:
+        """Return the prompt of a question, of which nothing is cut.
+
+        Raises:
+            RequestTooLarge: it has more tokens than the model takes.
+        """
+        adds = not self._answers.is_chat
+        encoding = tokenize(self.tokenizer, [(item.prompt, None)], add_special_tokens=adds)
+        row, limit = window(encoding, 0, self.tokenizer.model_input_names), self.max_tokens
+        if limit is not None and len(row) > limit:
+            raise TextTooLong(
+                f"a question with its text has {len(row):,} tokens, and this model takes {limit:,}"
+                "; shorten one of them."
+            )
+        text, adapter = item.question.text, item.parameters.adapter_id
+        return [AnswerRow(row.features, row.encoding, item.labels, text, adapter)]
 
     def _as_read(self, item: PromptInput, row: Window) -> PromptInput:
         """Return an input that begins its full text with what the model reads of a long prompt.

@@ -24,7 +24,8 @@ from ..batching.tokenization import Window
 from ..checkpoints.checkpoint import Checkpoint
 from ..config.handler_section import HandlerSection
 from ..config.messages import enumerate_names
-from ..errors import BadRequest, WrongCheckpoint
+from ..errors import BadRequest, RequestTooLarge, WrongCheckpoint
+from ..types.decisions import Option, Question
 from ..types.model_info import HubResult, ModelOutputs, TaskDescription, Wire
 from ..types.parameters import ANY, TRUNCATED, PipelineNames, check_text
 from ..types.request import Request
@@ -87,6 +88,8 @@ class ZeroShotInput:
         premise: its beginning, as far as a row can have it.
         hypotheses: the hypothesis of each label.
         multi_label: whether each label is scored by itself.
+        is_decision: whether the result is the probability of each option of a question, which is a
+            label; a predicate whose `false` is not described has one label.
     """
 
     text: str
@@ -94,6 +97,7 @@ class ZeroShotInput:
     labels: Sequence[str]
     hypotheses: Sequence[str]
     multi_label: bool
+    is_decision: bool = False
 
 
 def _label_by_label(found: LabelScores) -> list[Label]:
@@ -120,6 +124,7 @@ class Task(PairTask[ZeroShotInput]):
         ),
         outputs=ModelOutputs(("logits",)),
         has_labels=True,
+        decides=True,
     )
     parameters = ZeroShotParameters
 
@@ -132,6 +137,8 @@ class Task(PairTask[ZeroShotInput]):
         return {"text": text, "candidate_labels": "music"}
 
     def parse(self, request: Request) -> ZeroShotInput:
+        if isinstance(request.inputs, Question):
+            return self._decision(request.inputs)
         inputs, labels_given = split_inputs(request.inputs)
         name, text = _named_text(inputs)
         text = check_text(text, name, self.max_characters)
@@ -171,6 +178,8 @@ class Task(PairTask[ZeroShotInput]):
         self, item: ZeroShotInput, rows: Sequence[Window], outputs: Sequence[Outputs]
     ) -> Any:
         scores = self.scores(item, outputs)
+        if item.is_decision:
+            return [float(scores[0]), float(1 - scores[0])] if len(scores) == 1 else scores.tolist()
         best = np.argsort(scores, kind="stable")[::-1].tolist()
         return {
             "sequence": item.text,
@@ -186,6 +195,34 @@ class Task(PairTask[ZeroShotInput]):
         # As in the pipeline: the contradiction is the first class, or the last one.
         contradiction = -1 if self.entailment == 0 else 0
         return np.asarray(softmax(logits[:, [contradiction, self.entailment]])[:, 1])
+
+    def _decision(self, question: Question) -> ZeroShotInput:
+        """Return a question with a hypothesis for each option, or for its statement alone."""
+        is_statement = question.kind == "predicate" and question.options[1].description is None
+        options = question.options[: 1 if is_statement else None]
+        if len(options) > self.settings.max_rows:
+            raise RequestTooLarge(
+                f"the question has {len(options)} options, and this model takes"
+                f" {self.settings.max_rows} a question; send fewer."
+            )
+        hypotheses = [self.check_whole_side(_hypothesis_of(question, each)) for each in options]
+        return ZeroShotInput(
+            question.text,
+            self.beginning(question.text),
+            [each.name for each in options],
+            hypotheses,
+            multi_label=len(options) == 1,
+            is_decision=True,
+        )
+
+
+def _hypothesis_of(question: Question, option: Option) -> str:
+    """Return the statement that an option is the answer."""
+    if question.kind == "predicate":
+        parts = (question.instructions, option.description)
+    else:
+        parts = (question.instructions, str(option))
+    return " ".join(filter(None, parts))
 
 
 def _named_text(inputs: Any) -> tuple[str, Any]:

@@ -24,11 +24,19 @@ Service = Literal[
     "speak",
 ]
 # What a model does: the service of its mode, and whether it has a tokenizer, generates texts,
-# continues prompts and chats, generates images, gives pairs of texts a score, or returns vectors of
-# texts or of their tokens.
+# continues prompts and chats, generates images, gives pairs of texts a score, returns vectors of
+# texts or of their tokens, or answers questions with known answers.
 Ability = (
     Service
-    | Literal["tokenizes", "generates", "continues_prompts", "generates_images", "scores", "pools"]
+    | Literal[
+        "tokenizes",
+        "generates",
+        "continues_prompts",
+        "generates_images",
+        "scores",
+        "pools",
+        "decides",
+    ]
 )
 # The column of inputs that are one text.
 TEXT_COLUMN: Columns = ("text",)
@@ -268,6 +276,8 @@ class TaskDescription:
         service: what the mode does under the name that embedding servers or OpenAI have for it, by
             which their protocols find it; None where they have no such thing.
         has_labels: whether its models have classes, which the checkpoint names.
+        decides: whether a request may be a :class:`hf_serve.handlers.types.decisions.Question`,
+            whose result is the probability of each option.
     """
 
     wire: Wire
@@ -277,6 +287,7 @@ class TaskDescription:
     generation: Generation = Generation()
     service: Service | None = None
     has_labels: bool = False
+    decides: bool = False
 
     @cached_property
     def abilities(self) -> set[Ability]:
@@ -285,6 +296,7 @@ class TaskDescription:
             "generates": self.generation.texts,
             "continues_prompts": self.generation.continues_prompts,
             "generates_images": self.generation.images,
+            "decides": self.decides,
             "scores": self.service in ("embed", "rerank", "similarity"),
             # Rerankers with vectors of tokens return these for a text alone.
             "pools": self.service in ("embed", "embed_all")

@@ -58,6 +58,21 @@ ADDRESSES = (
     Address("/v1/embeddings", Api.OPENAI, "embed", {"input": _TEXT}),
     Address("/embeddings", Api.OPENAI, "embed", {"input": _TEXT}),
     Address("/v1/moderations", Api.OPENAI, "predict", {"input": _TEXT}),
+    Address(
+        "/v1/decisions",
+        Api.OPENAI,
+        "decides",
+        {"input": _TEXT, "questions": [{"type": "predicate", "instructions": "It is praised."}]},
+    ),
+    Address(
+        "/v1/systemone",
+        Api.OPENAI,
+        "decides",
+        {
+            "state": _TEXT,
+            "questions": {"praise": {"type": "noul", "instructions": "It is praised."}},
+        },
+    ),
     *(
         Address(f"{version}/{path}", Api.OPENAI, ability, example)
         for path, ability, example in (
@@ -107,14 +122,15 @@ ABILITIES: Mapping[str, tuple[str, ...]] = {
     "sentence_embedding": ("embed", "pools", "scores"),
     "sentence_ranking": ("rerank", "scores"),
     "sentence_similarity": ("scores", "similarity"),
-    "sequence_classification": ("predict",),
+    "sequence_classification": ("decides", "predict"),
     "sparse_embedding": ("embed_sparse",),
     "summarization": ("generates",),
     "text2text_generation": ("generates",),
-    "text_generation": ("continues_prompts", "generates"),
+    "text_generation": ("continues_prompts", "decides", "generates"),
     "text_to_image": ("generates_images",),
     "text_to_speech": ("speak",),
     "translation": ("generates",),
+    "zero_shot_classification": ("decides",),
 }
 
 

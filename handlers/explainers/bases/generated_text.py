@@ -288,8 +288,17 @@ class GeneratedTextTarget(TextExplanationTarget[GenerationTaskT]):
     def texts(self, state: RequestState, number: int) -> list[str]:
         return [state.input.prompt]
 
+    def row(self, state: RequestState) -> Window:
+        """Return the prompt, in which tokens that are not explained count as special ones."""
+        return state.rows[0]
+
+    def segments(self, state: RequestState, number: int = 0) -> list[Segment]:
+        return segment_tokens(
+            self.row(state), self.texts(state, number), state.settings.granularity
+        )
+
     def select(self, state: RequestState) -> list[AttributionTarget]:
-        return [AttributionTarget(state.rows[0], self.segments(state), "logits", ())]
+        return [AttributionTarget(self.row(state), self.segments(state), "logits", ())]
 
     def to_response(
         self,
@@ -339,7 +348,7 @@ class GeneratedTextTarget(TextExplanationTarget[GenerationTaskT]):
             )
 
     def _plan(self, state: RequestState, model: ExplainedTextModel) -> Plan:
-        return Plan(state, method_for(state.settings, self, model), self._target(state))
+        return Plan(state, method_for(state.settings, self, model), self.target_tokens(state))
 
     def _explain(
         self, plan: Plan, model: ExplainedTextModel, share: Deadline, shares: TimeShares
@@ -348,7 +357,7 @@ class GeneratedTextTarget(TextExplanationTarget[GenerationTaskT]):
         attribution = GenerationAttribution(
             replace(model, deadline=share),
             self.task.tokenizer,
-            state.rows[0],
+            self.row(state),
             target,
             state.settings,
             self.decoder_start(state),
@@ -366,18 +375,32 @@ class GeneratedTextTarget(TextExplanationTarget[GenerationTaskT]):
         )
         for token, number in zip(response["tokens"], target, strict=False):
             token["token"] = self.task.tokenizer.decode([number])
-        text = self.task.tokenizer.decode(target, skip_special_tokens=True)
-        response |= {
-            "prediction": self._first_text(state),
-            "target": {"label": text, "score": float(np.exp(log_probabilities.sum()))},
-        }
+        probability = float(np.exp(log_probabilities.sum()))
+        response |= self.named_target(state, target, probability)
         return with_method(response, method)
 
-    def _first_text(self, state: RequestState) -> Any:
-        decoded = self.task.decode(state.input, state.rows, state.outputs)
-        return decoded[0] if isinstance(decoded, list) else decoded
+    def named_target(
+        self, state: RequestState, target: list[int], probability: float
+    ) -> dict[str, Any]:
+        """Return the `prediction` and the `target`.
 
-    def _target(self, state: RequestState) -> list[int]:
+        Args:
+            target: the tokens that are explained.
+            probability: the probability of these tokens after the prompt.
+        """
+        decoded = self.task.decode(state.input, state.rows, state.outputs)
+        text = self.task.tokenizer.decode(target, skip_special_tokens=True)
+        return {
+            "prediction": decoded[0] if isinstance(decoded, list) else decoded,
+            "target": {"label": text, "score": probability},
+        }
+
+    def target_tokens(self, state: RequestState) -> list[int]:
+        """Return the tokens to explain, by default the tokens that the model writes.
+
+        Raises:
+            RequestError: there are none, or the target cannot be understood.
+        """
         wanted = state.settings.target
         if wanted is None:
             ids = self.chosen_tokens(state, state.outputs[0]["sequences"][0].tolist())

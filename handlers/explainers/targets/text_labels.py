@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from ...config.messages import quote
+from ...errors import BadRequest
 from ...tasks import sentence_ranking, sequence_classification, zero_shot_classification
 from ...tasks.base import Label
 from ...types.request import RequestState
@@ -38,17 +40,28 @@ class ClassTarget(TextExplanationTarget[sequence_classification.Task]):
         return [target_at(state, 0, self.segments(state), "logits", (self._target(state),))]
 
     def describe(self, state: RequestState, selected: AttributionTarget) -> dict[str, Any]:
-        scores = self.task.scores(state.input, state.outputs[0])
+        scores = self._scores(state)
         target = selected.index[0]
         return {
-            "prediction": self.named(int(scores.argmax()), scores),
+            "prediction": self.named(max(scores, key=scores.__getitem__), scores),
             "target": {**self.named(target, scores), "index": target},
         }
 
+    def _scores(self, state: RequestState) -> dict[int, float]:
+        """Return the score of each label, by its number; of a question the labels it allows."""
+        item, outputs = state.input, state.outputs[0]
+        if not item.options:
+            return dict(enumerate(self.task.scores(item, outputs).tolist()))
+        return dict(zip(item.options, self.task.decision(item, outputs).tolist(), strict=False))
+
     def _target(self, state: RequestState) -> int:
-        if state.settings.target is not None:
-            return self.label_number(state.settings.target)
-        return int(np.argmax(state.outputs[0]["logits"]))
+        scores, target = self._scores(state), state.settings.target
+        if target is None:
+            return max(scores, key=scores.__getitem__)
+        number = self.label_number(target)
+        if number not in scores:
+            raise BadRequest(f"target {quote(target)} is no option of the question; send one.")
+        return number
 
 
 class LabelExplanation(Explanation):

@@ -20,6 +20,7 @@ from ...http.streams import SERVER_SENT_EVENTS, streaming_started
 from ...types.model_info import ModelInfo
 from ..base import NO_BODY, BaseProtocol, ParsedRequest, Route, with_names
 from .audio import Speech, Transcriptions, Translations
+from .decisions import Decisions
 from .embeddings import Embeddings
 from .endpoint import Endpoint, model_entries
 from .errors import ModelNotFound, error_body, key_names, to_openai_error
@@ -28,13 +29,14 @@ from .images import Images
 from .moderations import Moderations
 from .pooling import Classify, Pooling, Score
 from .responses import Responses
+from .systemone import SystemOne
 from .types import ModelList, OpenAIError, ServedModelStatus
 
 # All below v1, but for KServe's paths such as v1/models/M:predict; v1 may be left out.
 PATH = re.compile(
     r"v1(?!/models/.*:)(/.*)?"
     r"|(audio/[a-z]+|chat/completions|completions|models|embeddings|moderations|responses|images/generations"
-    r"|score|classify|pooling)(/[^:]*)?"
+    r"|decisions|systemone|score|classify|pooling)(/[^:]*)?"
 )
 MODELS = "models"
 ENDPOINTS: tuple[type[Endpoint[Any]], ...] = (
@@ -43,6 +45,8 @@ ENDPOINTS: tuple[type[Endpoint[Any]], ...] = (
     Responses,
     Embeddings,
     Moderations,
+    Decisions,
+    SystemOne,
     Score,
     Classify,
     Pooling,

@@ -62,10 +62,6 @@ class Moderations(Endpoint[ModerationBody]):
         abilities=("predict",),
         body=ModerationBody,
         keys=KeyTable.of(ModerationBody, BOOKKEEPING, ignored("request_id")),
-        examples=lambda sample: {
-            "one": {"input": sample["inputs"]},
-            "list": {"input": [sample["inputs"]] * 2},
-        },
         description="For models with `handler.moderation`, and for multi-label models.",
     )
     inputs_key = "input"

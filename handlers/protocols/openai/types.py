@@ -354,6 +354,147 @@ class ModerationResponse(TypedDict):
     results: list[Moderation]
 
 
+class PredicateAnswer(TypedDict):
+    """The probability that a statement is true."""
+
+    type: Literal["predicate"]
+    name: str | None
+    probability: float
+
+
+class ChoiceProbability(TypedDict):
+    """The probability of an option."""
+
+    value: str | bool
+    probability: float
+
+
+class ChoiceAnswer(TypedDict):
+    """The likeliest option, and the probability of each, in their order.
+
+    `confidence` is 1 where one option is certain, and 0 where all are equally likely.
+    """
+
+    type: Literal["choice"]
+    name: str | None
+    choice: str | bool
+    probabilities: list[ChoiceProbability]
+    confidence: float
+
+
+class ScoreProbability(TypedDict):
+    """The probability of a level; the lowest has the value 0."""
+
+    value: int
+    label: str
+    probability: float
+
+
+class ScoreAnswer(TypedDict):
+    """The mean of the values of the levels, and the probability of each."""
+
+    type: Literal["score"]
+    name: str | None
+    score: float
+    probabilities: list[ScoreProbability]
+    confidence: float
+
+
+class RefusalAnswer(TypedDict):
+    """A question that the model cannot answer, and why."""
+
+    type: Literal["refusal"]
+    name: str | None
+    message: str
+
+
+class ExplainedAnswer(TypedDict):
+    """Which words led to an answer."""
+
+    type: Literal["predicate", "choice", "score"]
+    name: str | None
+    explanation: dict[str, Any]
+
+
+DecisionAnswer = PredicateAnswer | ChoiceAnswer | ScoreAnswer | RefusalAnswer | ExplainedAnswer
+
+
+class CacheDetails(TypedDict):
+    """Tokens read from a cache and written to one, of which there is none."""
+
+    cached_tokens: int
+    cache_write_tokens: int
+
+
+class DecisionUsage(TypedDict):
+    """Tokens read."""
+
+    input_tokens: int
+    input_tokens_details: CacheDetails
+    output_tokens: int
+    output_tokens_details: OutputTokensDetails
+    total_tokens: int
+
+
+class Decision(TypedDict):
+    """The response of `decisions`; explanations have no usage."""
+
+    model: str
+    answers: list[DecisionAnswer]
+    usage: NotRequired[DecisionUsage]
+
+
+class NoulAnswer(TypedDict):
+    """The probability that the answer is yes."""
+
+    type: Literal["noul"]
+    noul: float
+
+
+class NamedChoiceAnswer(TypedDict):
+    """The likeliest option, and the probability of each by its name."""
+
+    type: Literal["choice"]
+    choice: str
+    probabilities: dict[str, float]
+    confidence: float
+
+
+class NamedScoreAnswer(TypedDict):
+    """The mean of the numbers of the levels; the level and the probability of each number."""
+
+    type: Literal["score"]
+    score: float
+    legend: dict[str, Any]
+    probabilities: dict[str, float]
+    confidence: float
+
+
+class NamedExplainedAnswer(TypedDict):
+    """Which words led to an answer."""
+
+    type: Literal["noul", "choice", "score"]
+    explanation: dict[str, Any]
+
+
+SystemOneAnswer = NoulAnswer | NamedChoiceAnswer | NamedScoreAnswer | NamedExplainedAnswer
+
+
+class SystemOneUsage(TypedDict):
+    """Tokens read."""
+
+    input_tokens: int
+    output_tokens: int
+
+
+class SystemOneDecision(TypedDict):
+    """The response of `systemone`; explanations have no usage."""
+
+    model: str
+    answers: dict[str, SystemOneAnswer]
+    usage: NotRequired[SystemOneUsage]
+
+
 class ScoredPair(TypedDict):
     """How well the texts of a pair fit each other."""
 

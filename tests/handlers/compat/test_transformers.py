@@ -34,6 +34,8 @@ from transformers import (
     MambaConfig,
     MambaForCausalLM,
     Mask2FormerConfig,
+    MistralConfig,
+    PreTrainedConfig,
     PreTrainedModel,
     SegformerConfig,
     T5Config,
@@ -55,6 +57,8 @@ from hf_serve.handlers.compat.transformers import (
     ModelProto,
     TrainerSpec,
     bytes_of_letters,
+    can_be_repeated,
+    continue_cache,
     create_manager,
     default_settings,
     has_recurrent_state,
@@ -390,3 +394,29 @@ def test_the_messages_of_sentencepiece_files_have_pieces_and_their_kind() -> Non
     read = ModelProto.FromString(model.SerializeToString())
     assert [(each.piece, each.score) for each in read.pieces] == [("▁a", -1.5)]
     assert read.trainer_spec.model_type == TrainerSpec.BPE
+
+
+def decoder(config: PreTrainedConfig) -> PreTrainedModel:
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(config).eval()
+
+
+@torch.no_grad()
+def test_several_rows_continue_the_cache_of_one() -> None:
+    model, before = decoder(LLAMA), torch.tensor([[1, 2, 3, 4]])
+    cache = model(before, use_cache=True).past_key_values
+    assert can_be_repeated(cache)
+    ids, mask = torch.tensor([[5, 6], [7, 0]]), torch.tensor([[1, 1], [1, 0]])
+    for _ in range(2):
+        logits = model(input_ids=ids, **continue_cache(cache, mask)).logits
+        for row, own in enumerate(([5, 6], [7])):
+            whole = model(torch.tensor([[1, 2, 3, 4, *own]])).logits[0, 4:]
+            assert torch.allclose(logits[row, : len(own)], whole, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_cache_with_windows_is_not_repeated() -> None:
+    """It may have dropped tokens that a row attends to."""
+    config = MistralConfig(**SIZE, intermediate_size=16, num_key_value_heads=2, sliding_window=4)
+    assert not can_be_repeated(decoder(config)(torch.tensor([[1, 2]])).past_key_values)
+    assert not can_be_repeated(None)

@@ -21,12 +21,14 @@ from hf_serve.scripts.openapi import all_routes
 from tests import sounds
 from tests.handlers.generation.test_chat import CHAT, TEMPLATE
 from tests.sentences import Sentence
-from tests.serving import Served, read_json
+from tests.serving import Served, differences, read_json
 from tests.sounds import sound_for
 
 WHISPER = "WhisperForConditionalGeneration"
 # No key has such a value.
 WRONG: list[Any] = [[[{}]]]
+# Keys whose value may be any JSON.
+ANY_JSON = ("state",)
 # What differs from one answer to the next.
 CHANGING = ("id", "created", "created_at", "output")
 
@@ -72,6 +74,24 @@ ROUTES = [
         "sequence_classification",
         {"input": "Nina sings."},
         handler={"moderation": {"NEGATIVE": "harm"}},
+    ),
+    Route(
+        "v1/decisions",
+        TABLES["decide"],
+        "sequence_classification",
+        {
+            "input": "Nina sings.",
+            "questions": [{"type": "predicate", "instructions": "POSITIVE"}],
+        },
+    ),
+    Route(
+        "v1/systemone",
+        TABLES["decideBySystemOne"],
+        "sequence_classification",
+        {
+            "state": "Nina sings.",
+            "questions": {"a": {"type": "noul", "instructions": "POSITIVE"}},
+        },
     ),
     Route("score", TABLES["score"], RANKING, {"text_1": "Who sings?", "text_2": "Nina sings."}),
     Route("classify", TABLES["classify"], "sequence_classification", {"input": "Nina sings."}),
@@ -155,7 +175,7 @@ def send(route: Route, served: Callable[..., Served], whisper: Served, monkeypat
 
 @every_route
 def test_an_honoured_key_is_read(route: Route, send: Send) -> None:
-    names = route.table.named("honoured")
+    names = [name for name in route.table.named("honoured") if name not in ANY_JSON]
     answers = dict(zip(names, send(*((name, WRONG) for name in names)), strict=True))
     assert not {name for name in names if answers[name].status not in (400, 422)}
     others = {name: _other_key(answer, name) for name, answer in answers.items()}
@@ -170,7 +190,8 @@ def test_a_key_without_effect_leaves_the_answer_as_it_is(route: Route, send: Sen
     assert same.status == 200 and UNKNOWN_KEYS not in same.headers
     for name, answer in zip(names, answers, strict=True):
         assert answer.status == 200 and UNKNOWN_KEYS not in answer.headers, (name, answer.body)
-        assert _lasting(answer) == _lasting(same), name
+        # Rows of a batch may be rounded in another way.
+        assert not differences(_lasting(answer), _lasting(same), 1e-6), name
 
 
 def _other_key(answer: HttpResponse, name: str) -> Any:

@@ -35,6 +35,8 @@ def asked(backend: Recorder) -> tuple[str, str, str, bool]:
     [
         "/v1/chat/completions",
         "/v1/embeddings",
+        "/v1/decisions",
+        "/v1/systemone",
         "/v2/rerank",
         "/tokenize",
         "/score",

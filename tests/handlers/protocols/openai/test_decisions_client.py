@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from hf_serve.handlers.http.request import HttpRequest
 from tests.e2e.clients import run_client
 from tests.http_front import front
 from tests.samples import FINE, ODD
@@ -26,3 +27,38 @@ def test_openais_client_moderates(served: Callable[..., Served]) -> None:
     assert found["flagged"] == [each["flagged"] for each in found["several"]]
     assert not differences(found["single"], found["several"][0]["category_scores"], 1e-5)
     assert found["mistake"]["message"] == Sentence("input[2]")
+
+
+QUESTIONS = [
+    {"type": "predicate", "instructions": "POSITIVE", "name": "praise"},
+    {
+        "type": "choice",
+        "instructions": "Which one?",
+        "choices": [{"value": "POSITIVE"}, {"value": "NEGATIVE"}],
+    },
+    {
+        "type": "score",
+        "instructions": "How good?",
+        "levels": [{"label": "NEGATIVE"}, {"label": "POSITIVE"}],
+    },
+    {"type": "predicate", "instructions": "It rains."},
+]
+
+
+def test_openais_client_asks_for_decisions(served: Callable[..., Served]) -> None:
+    model = served(CLASSIFICATION)
+    body = {"input": FINE, "questions": QUESTIONS}
+    headers = {"url_path": "v1/decisions", "Content-Type": "application/json"}
+    ((_, plain),) = model.post(HttpRequest({"body": body}, headers))
+    with front({CLASSIFICATION: model}) as url:
+        base_url = f"{url}/{CLASSIFICATION}/1.0/v1"
+        found = run_client("decisions_client", base_url=base_url, **body)["decisions"]
+    assert [each.removeprefix("AnswerAnswerResource") for each in found["types"]] == [
+        "Predicate",
+        "Choice",
+        "Score",
+        "Refusal",
+    ]
+    assert not differences(found["answers"], plain["answers"], 1e-5)
+    assert found["tokens"] == plain["usage"]["total_tokens"]
+    assert found["mistake"]["message"] == Sentence("input")

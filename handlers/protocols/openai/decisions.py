@@ -1,0 +1,282 @@
+"""The endpoint `decisions`: questions about an input, to the probability of each answer.
+
+    {"input": "a text", "questions": [{"type": "predicate", "instructions": "It is urgent."}]}
+    -> {"answers": [{"type": "predicate", "name": null, "probability": 0.9}], "usage": …}
+
+Each question is answered by itself. Below `/explanations` the same body gets the words that led to
+each answer; `parameters` of the body has the parameters of the explanations.
+
+https://platform.openai.com/docs/api-reference/decisions
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, SkipValidation
+
+from ...errors import BadRequest, RequestError, Unprocessable
+from ...http.request import HttpRequest
+from ...http.response import HttpResponse, encode_json
+from ...types.decisions import PREDICATE, Kind, Option, Question
+from ...types.parameters import check_text
+from ...types.request import Request, TokenCount
+from ..base import ITEM_ERRORS, KeyTable, ParsedRequest, Route, check_count, tokens_read
+from .bodies import BOOKKEEPING, SCHEDULING
+from .decision_texts import text_of_content, text_of_input
+from .endpoint import Body, Call, Endpoint, adapter_parameters, served_name
+from .types import (
+    ChoiceAnswer,
+    Decision,
+    DecisionAnswer,
+    DecisionUsage,
+    OpenAIError,
+    PredicateAnswer,
+    ScoreAnswer,
+)
+
+
+def examples_by_nli(sample: Mapping[str, Any], **body: Any) -> Mapping[str, Any]:
+    """Return a body as the example of models whose sample has labels; others need their own."""
+    return {"one": body} if isinstance(sample["inputs"], dict) else {}
+
+
+class DecisionBody(Body):
+    """Base of the bodies."""
+
+    parameters: dict[str, Any] | None = None
+
+
+BodyT = TypeVar("BodyT", bound=DecisionBody)
+
+
+class DecisionEndpoint(Endpoint[BodyT]):
+    """An endpoint that asks questions, of which each is a request of the engine."""
+
+    inputs_key = "input"
+    refuses_alone: ClassVar[bool]
+
+    def parse(self, http_request: HttpRequest) -> ParsedRequest:
+        self.route.check_abilities(self.model)
+        http_request = self.route.keys.check(http_request)
+        return self.parsed_request(http_request, self.read_body(http_request.content))
+
+    def parsed_request(self, http_request: HttpRequest, body: BodyT) -> ParsedRequest:
+        if body.parameters and not http_request.explains:
+            raise BadRequest(
+                "parameters are for explanations; leave it out, or send the body to /explanations."
+            )
+        questions = self.questions(body, http_request.content)
+        for name, question in questions.items():
+            question.check(name)
+            # The options of a choice, and the levels of a score, may say what is asked.
+            if question.instructions or question.kind == "predicate":
+                check_text(question.instructions, f"{name}.instructions", self.max_characters)
+        parameters = {**(body.parameters or {}), **adapter_parameters(self.model, body.model)}
+        requests = [
+            Request(question, parameters, is_batch_item=True, token_count=TokenCount())
+            for question in questions.values()
+        ]
+        return ParsedRequest(http_request, requests, Call(self, body))
+
+    @abstractmethod
+    def questions(self, body: BodyT, content: Mapping[str, Any]) -> dict[str, Question]:
+        """Return the questions by their names in errors.
+
+        Args:
+            content: the body as it was sent.
+
+        Raises:
+            RequestError: they cannot be understood.
+        """
+
+    @abstractmethod
+    def names(self, body: BodyT) -> list[str]:
+        """Return the names of the questions in errors."""
+
+    def failure(self, parsed: ParsedRequest, outcomes: Sequence[Any]) -> RequestError | None:
+        """Return the error of the request as a whole.
+
+        It is None where some questions have answers, and the others are refused one by one.
+        """
+        errors = {at: each for at, each in enumerate(outcomes) if isinstance(each, RequestError)}
+        refused = [each for each in errors.values() if isinstance(each, Unprocessable)]
+        if not errors or (self.refuses_alone and len(refused) == len(errors) < len(outcomes)):
+            return None
+        fatal = {at: each for at, each in errors.items() if not isinstance(each, Unprocessable)}
+        at, error = next(iter((fatal or errors).items()))
+        if len(outcomes) == 1 or not isinstance(error, ITEM_ERRORS):
+            return error
+        return type(error)(f"{self.names(parsed.context.body)[at]}: {error}")
+
+    @property
+    def max_characters(self) -> int:
+        """The maximum number of characters of a text."""
+        return self.model.limits.max_characters
+
+
+class QuestionPart(BaseModel):
+    """Base of the parts of a question."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+    description: str | None = None
+
+
+class ChoiceOption(QuestionPart):
+    """An option of a choice."""
+
+    value: str | bool
+
+    @property
+    def option(self) -> Option:
+        """The option, whose name is a text."""
+        return Option(
+            self.value if isinstance(self.value, str) else str(self.value).lower(), self.description
+        )
+
+
+class ScoreLevel(QuestionPart):
+    """A level of a scale."""
+
+    label: str
+
+    @property
+    def option(self) -> Option:
+        """The option."""
+        return Option(self.label, self.description)
+
+
+class OpenAIQuestion(BaseModel):
+    """A question; `choices` are for the type `choice`, and `levels` for the type `score`."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+    type: Kind
+    instructions: SkipValidation[str | list[dict[str, Any]]]
+    name: str | None = None
+    choices: list[ChoiceOption] | None = None
+    levels: list[ScoreLevel] | None = None
+
+    def options(self, name: str) -> Sequence[Option]:
+        """Return the options.
+
+        Args:
+            name: the name of the question in errors.
+
+        Raises:
+            BadRequest: there are none.
+        """
+        if self.type == "predicate":
+            return PREDICATE
+        key = "choices" if self.type == "choice" else "levels"
+        given = getattr(self, key)
+        if given is None:
+            raise BadRequest(f"{name}.{key} is missing; a {self.type} needs it.")
+        return [each.option for each in given]
+
+
+class DecisionsBody(DecisionBody):
+    """The body of `decisions`: a text or a conversation, and questions about it."""
+
+    input: SkipValidation[str | Annotated[list[dict[str, Any]], Field(min_length=1)]]
+    questions: Annotated[list[OpenAIQuestion], Field(fail_fast=True)]
+
+
+class Decisions(DecisionEndpoint[DecisionsBody]):
+    """`decisions`: the answer of each question, in their order."""
+
+    route = Route(
+        "v1/decisions",
+        name="decide",
+        server="OpenAI",
+        summary="Return the probability of each answer of some questions.",
+        response=Decision,
+        error=OpenAIError,
+        abilities=("decides",),
+        body=DecisionsBody,
+        keys=KeyTable.of(DecisionsBody, BOOKKEEPING, SCHEDULING),
+        examples=lambda sample: examples_by_nli(
+            sample,
+            input="I was charged twice.",
+            questions=[{"type": "predicate", "instructions": "The customer complains."}],
+        ),
+    )
+    refuses_alone = True
+
+    def questions(self, body: DecisionsBody, content: Mapping[str, Any]) -> dict[str, Question]:
+        check_count(len(body.questions), "questions", self.model.limits.max_rows)
+        text = check_text(text_of_input(body.input), "input", self.max_characters)
+        found = {}
+        for name, each in zip(self.names(body), body.questions, strict=True):
+            instructions = text_of_content(each.instructions, f"{name}.instructions")
+            found[name] = Question(each.type, text, instructions, each.options(name))
+        return found
+
+    def names(self, body: DecisionsBody) -> list[str]:
+        return [f"questions[{number}]" for number in range(len(body.questions))]
+
+    def write(self, parsed: ParsedRequest, results: Sequence[Any]) -> HttpResponse:
+        body: DecisionsBody = parsed.context.body
+        explains = parsed.http_request.explains
+        pairs = zip(body.questions, results, strict=True)
+        answers = [_answer(question, result, explains=explains) for question, result in pairs]
+        response: Decision = {"model": served_name(self.model, body.model), "answers": answers}
+        if not explains:
+            response["usage"] = _usage(tokens_read(parsed.requests))
+        return HttpResponse(encode_json(response))
+
+
+def _answer(question: OpenAIQuestion, result: Any, *, explains: bool) -> DecisionAnswer:
+    if isinstance(result, RequestError):
+        return {"type": "refusal", "name": question.name, "message": str(result)}
+    if explains:
+        return {"type": question.type, "name": question.name, "explanation": result}
+    if question.type == "predicate":
+        return PredicateAnswer(type="predicate", name=question.name, probability=result[0])
+    if question.type == "choice":
+        values = [each.value for each in question.choices or ()]
+        return ChoiceAnswer(
+            type="choice",
+            name=question.name,
+            choice=values[result.index(max(result))],
+            probabilities=[
+                {"value": value, "probability": probability}
+                for value, probability in zip(values, result, strict=True)
+            ],
+            confidence=confidence(result),
+        )
+    labels = [each.label for each in question.levels or ()]
+    return ScoreAnswer(
+        type="score",
+        name=question.name,
+        score=mean_level(result),
+        probabilities=[
+            {"value": value, "label": label, "probability": probability}
+            for value, (label, probability) in enumerate(zip(labels, result, strict=True))
+        ],
+        confidence=confidence(result),
+    )
+
+
+def confidence(probabilities: Sequence[float]) -> float:
+    """Return 1 where one option is certain, and 0 where all are equally likely."""
+    least = 1 / len(probabilities)
+    return max(0.0, (max(probabilities) - least) / (1 - least))
+
+
+def mean_level(probabilities: Sequence[float]) -> float:
+    """Return the mean of the numbers of the levels, the first of which is 0."""
+    return sum(level * probability for level, probability in enumerate(probabilities))
+
+
+def _usage(tokens: int) -> DecisionUsage:
+    return {
+        "input_tokens": tokens,
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "output_tokens": 0,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": tokens,
+    }
