@@ -219,13 +219,13 @@ bench-generation: $(READY) $(VLLM)/.ready
 soak: $(READY)
 	$(RUN) -m benchmarks.soak $(if $(SOAK),--seconds $(SOAK),--page)
 
-# Unit and contract tests, with a server for the commands that start one.
+# Unit and contract tests, with one server.
 test: $(TESTED)
-	$(RUN) -m pytest $(PARALLEL) -m "not nightly and $(HERE)" --ignore tests/e2e
+	$(RUN) -m pytest $(PARALLEL) -m "not server and not nightly and $(HERE)" --ignore tests/e2e
 
-# Requests to real servers.
+# Requests to real servers, and the tests of commands that start them.
 test-e2e: $(TESTED)
-	$(RUN) -m pytest $(PARALLEL) -m "not nightly and $(HERE)" tests/e2e
+	$(RUN) -m pytest $(PARALLEL) -m "server and not nightly and $(HERE)" tests/e2e tests/hosts tests/scripts tests/test_wheel.py
 
 # A small set with the newest transformers; the models that `make models` installs are served here too.
 test-latest: $(LATEST)/.ready models $(CLIENTS)/.ready

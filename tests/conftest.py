@@ -56,6 +56,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: -seconds.get(_file_of(item), 0.0))
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group_of(item)))
+        if Path(_file_of(item)).parent.name == "e2e":
+            item.add_marker(pytest.mark.server)
 
 
 def _file_of(item: pytest.Item) -> str:

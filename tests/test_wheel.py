@@ -15,6 +15,8 @@ import pytest
 from hf_serve.scripts.installation import ROOT
 from tests.standins.archives import write_weightless, write_yaml
 
+pytestmark = pytest.mark.server
+
 # What the repository has below other names at the top.
 LINKED = ("handlers", "hosts", "scripts", "demo_models", "model_configs", "catalogue")
 

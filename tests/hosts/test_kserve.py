@@ -20,6 +20,8 @@ from tests.e2e.gateway import gateway_to
 from tests.hosts.host_python import run_script, run_successfully
 from tests.hosts.models import MODEL
 
+pytestmark = pytest.mark.server
+
 PYTHON = Path(sys.executable)
 FILM = "A lovely film."
 TENSOR = {"name": "text", "shape": [1], "datatype": "BYTES", "data": [FILM]}

@@ -146,6 +146,7 @@ def _is_ready(url: str) -> bool:
         return False
 
 
+@pytest.mark.server
 def test_an_archive_answers_at_the_routes_of_each_cloud(
     start: Callable[..., str], tmp_path: Path
 ) -> None:

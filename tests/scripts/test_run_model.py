@@ -244,6 +244,7 @@ def test_an_unknown_mode_is_refused_before_anything_is_written(tmp_path: Path) -
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.server
 def test_an_interrupt_while_it_starts_leaves_no_server(tmp_path: Path) -> None:
     write_archive(tmp_path, "slow", SLOW)
     names = ("torchserve", "management", "metrics", "grpc", "grpc-management")

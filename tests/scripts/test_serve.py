@@ -66,6 +66,7 @@ def line(tmp_path: Path) -> Iterator[Line]:
         left.stop()
 
 
+@pytest.mark.server
 def test_start_status_stop(line: Line) -> None:
     url_port = free_ports().inference
     code, out, _ = line.run("start", "--url-port", str(url_port))
@@ -115,6 +116,7 @@ def test_a_broken_archive_is_named_and_the_others_are_served(line: Line) -> None
     assert second.startswith("broken is not served: ")
 
 
+@pytest.mark.server
 def test_in_the_foreground_a_signal_stops_all_of_it(line: Line) -> None:
     command = line.command("start", "--foreground")
     process = subprocess.Popen(

@@ -26,6 +26,8 @@ from tests.hosts.models import SECONDS as PAUSE
 from tests.serving import Served
 from tests.waiting import wait_for
 
+pytestmark = pytest.mark.server
+
 SECONDS = 240
 
 

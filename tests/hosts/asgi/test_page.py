@@ -21,6 +21,8 @@ from tests.hosts.asgi.stand_in import BROKEN, SECONDS, ServedBackend, running
 from tests.images import FILES
 from tests.serving import Served
 
+pytestmark = pytest.mark.server
+
 CLASSIFIER, OTHER, WRITER, EYE = "classifier", "other", "writer", "eye"
 KEY = "a-key-of-this-test"
 HOSTILE = "\"><script>document.title='owned'</script><img src=x onerror=alert(1)> & <b>bold</b>"

@@ -32,6 +32,7 @@ class Busy:
 """
 
 
+@pytest.mark.server
 def test_requests_that_run_or_wait_are_answered_before_the_server_stops(tmp_path: Path) -> None:
     store = tmp_path / "store"
     store.mkdir()

@@ -175,6 +175,7 @@ def test_several_servers_can_run_and_stop_leaves_no_processes_or_files(
     assert ask(server).is_success
 
 
+@pytest.mark.server
 def test_the_error_of_a_model_that_does_not_load_is_reported(tmp_path: Path) -> None:
     write_archive(tmp_path, "broken", BROKEN)
 
@@ -208,6 +209,7 @@ def break_archives(store: Path) -> dict[str, Path]:
     return made
 
 
+@pytest.mark.server
 def test_broken_archives_are_named_and_the_others_are_served(tmp_path: Path) -> None:
     store = tmp_path / "store"
     store.mkdir()
@@ -229,6 +231,7 @@ def test_broken_archives_are_named_and_the_others_are_served(tmp_path: Path) -> 
         assert server.left_out.keys() == names - loaded
 
 
+@pytest.mark.server
 def test_broken_archives_alone_are_not_served(tmp_path: Path) -> None:
     store = tmp_path / "store"
     store.mkdir()
@@ -264,11 +267,13 @@ def test_the_keys_of_a_server_that_was_killed_are_not_read(store: Path, tmp_path
         assert ask(running).is_success
 
 
+@pytest.mark.server
 def test_start_times_out(store: Path, tmp_path: Path) -> None:
     with pytest.raises(NotReadyInTime, match="echo did not answer within 0 s"):
         TorchServe(tmp_path, model_store=store, timeout=0).start()
 
 
+@pytest.mark.server
 def test_the_key_of_a_server_holds_for_every_way_in(tmp_path: Path, keys: Path) -> None:
     """The start, the management API and a rollout."""
     store = tmp_path / "store"
