@@ -15,11 +15,19 @@ from transformers import (
     BlipImageProcessorPil,
     CLIPImageProcessorPil,
     CLIPVisionConfig,
+    ColModernVBertConfig,
+    ColModernVBertForRetrieval,
+    ColPaliConfig,
+    ColPaliForRetrieval,
+    ColQwen2Config,
+    ColQwen2ForRetrieval,
     Idefics3Config,
     Idefics3ForConditionalGeneration,
     LlamaConfig,
     LlavaConfig,
     LlavaForConditionalGeneration,
+    ModernVBertConfig,
+    PaliGemmaConfig,
     PreTrainedConfig,
     Qwen2VLConfig,
     Qwen2VLForConditionalGeneration,
@@ -29,11 +37,21 @@ from transformers import (
 )
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
 from tests.tiny_tokenizers import write_bert, write_gpt2
 
 LAYERS = {"num_hidden_layers": 2, "num_attention_heads": 2}
 SIZES: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 64, **LAYERS}
+# The tokens of a split image, and the sizes at which it is split.
+SPLIT_TOKENS = [
+    *("<image>", "<fake_token_around_image>", "<global-img>", "<end_of_utterance>"),
+    *(f"<row_{row}_col_{column}>" for row in range(1, 4) for column in range(1, 4)),
+]
+SPLIT_SIZES: dict[str, Any] = {
+    "size": {"longest_edge": 64},
+    "max_image_size": {"longest_edge": 32},
+}
 ANSWERS = ("yes", "no", "a square", "a circle", "red", "blue", "two")
 
 
@@ -93,6 +111,13 @@ def write_llava(folder: Path, values: Mapping[str, Any], seed: int) -> None:
 
 def write_qwen2_vl(folder: Path, values: Mapping[str, Any], seed: int) -> None:
     """Write a Qwen2-VL, whose images have as many tokens as their size needs."""
+    save_model(folder, Qwen2VLForConditionalGeneration, _qwen2_vl(folder, values), seed)
+    images = Qwen2VLImageProcessorPil(min_pixels=256, max_pixels=4096, patch_size=8)
+    _save_processor(folder, images, "Qwen2VLProcessor", {})
+
+
+def _qwen2_vl(folder: Path, values: Mapping[str, Any]) -> Qwen2VLConfig:
+    """Write the tokenizer of a Qwen2-VL, and return its config."""
     names = ["<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
     ids = _write_chat_tokens(folder, names)
     tokens = {
@@ -104,17 +129,12 @@ def write_qwen2_vl(folder: Path, values: Mapping[str, Any], seed: int) -> None:
     rope = {"rope_type": "default", "mrope_section": [2, 3, 3], "rope_theta": 10_000.0}
     text = {**_decoder(ids), "num_key_value_heads": 2, "rope_parameters": rope}
     vision = {"depth": 1, "embed_dim": 32, "hidden_size": 32, "num_heads": 2, "patch_size": 8}
-    config = Qwen2VLConfig(text_config=text, vision_config=vision, **tokens, **values)
-    save_model(folder, Qwen2VLForConditionalGeneration, config, seed)
-    images = Qwen2VLImageProcessorPil(min_pixels=256, max_pixels=4096, patch_size=8)
-    _save_processor(folder, images, "Qwen2VLProcessor", {})
+    return Qwen2VLConfig(text_config=text, vision_config=vision, **tokens, **values)
 
 
 def write_idefics3(folder: Path, values: Mapping[str, Any], seed: int) -> None:
     """Write an Idefics3, the architecture of SmolVLM, which splits large images."""
-    rows = [f"<row_{row}_col_{column}>" for row in range(1, 4) for column in range(1, 4)]
-    extra = ["<image>", "<fake_token_around_image>", "<global-img>", "<end_of_utterance>", *rows]
-    ids = _write_chat_tokens(folder, extra)
+    ids = _write_chat_tokens(folder, SPLIT_TOKENS)
     vision = {**SIZES, "image_size": 32, "patch_size": 8}
     config = Idefics3Config(
         vision_config=vision,
@@ -125,9 +145,61 @@ def write_idefics3(folder: Path, values: Mapping[str, Any], seed: int) -> None:
         **values,
     )
     save_model(folder, Idefics3ForConditionalGeneration, config, seed)
-    sides = {"size": {"longest_edge": 64}, "max_image_size": {"longest_edge": 32}}
-    images = Idefics3ImageProcessorPil(**sides)
+    images = Idefics3ImageProcessorPil(**SPLIT_SIZES)
     _save_processor(folder, images, "Idefics3Processor", {"image_seq_len": 4})
+
+
+def write_colpali(folder: Path) -> None:
+    """Write a ColPali, whose pages of 32 x 32 pixels have four patches each."""
+    ids = _write_chat_tokens(folder, ["<image>"])
+    _pad_with_end(folder)
+    vision = {**SIZES, "model_type": "siglip_vision_model", "image_size": 32, "patch_size": 16}
+    text = {**_decoder(ids), "model_type": "gemma", "num_key_value_heads": 1, "head_dim": 16}
+    vlm = PaliGemmaConfig(
+        vision_config={**vision, "vision_use_head": False},
+        text_config=text,
+        image_token_id=ids["<image>"],
+        projection_dim=32,
+        hidden_size=32,
+    )
+    save_model(folder, ColPaliForRetrieval, ColPaliConfig(vlm_config=vlm, embedding_dim=16), 0)
+    images = SiglipImageProcessorPil(size={"height": 32, "width": 32})
+    images.image_seq_length = 4
+    _save_processor(folder, images, "ColPaliProcessor", {})
+
+
+def write_colqwen2(folder: Path) -> None:
+    """Write a ColQwen2, whose pages have as many patches as their size needs."""
+    vlm = _qwen2_vl(folder, {})
+    _pad_with_end(folder)
+    save_model(folder, ColQwen2ForRetrieval, ColQwen2Config(vlm_config=vlm, embedding_dim=16), 0)
+    images = Qwen2VLImageProcessorPil(min_pixels=256, max_pixels=4096, patch_size=8)
+    _save_processor(folder, images, "ColQwen2Processor", {})
+
+
+def write_colmodernvbert(folder: Path) -> None:
+    """Write a ColModernVBERT, which splits large pages."""
+    ids = _write_chat_tokens(folder, SPLIT_TOKENS)
+    _pad_with_end(folder)
+    text = {**_decoder(ids), "model_type": "modernbert"}
+    vision = {**SIZES, "model_type": "siglip_vision_model", "image_size": 32, "patch_size": 8}
+    vlm = ModernVBertConfig(
+        text_config=text,
+        vision_config=vision,
+        image_token_id=ids["<image>"],
+        pixel_shuffle_factor=2,
+    )
+    config = ColModernVBertConfig(vlm_config=vlm, embedding_dim=16)
+    save_model(folder, ColModernVBertForRetrieval, config, 0)
+    images = Idefics3ImageProcessorPil(**SPLIT_SIZES)
+    _save_processor(folder, images, "ColModernVBertProcessor", {"image_seq_len": 4})
+
+
+def _pad_with_end(folder: Path) -> None:
+    """Give a tokenizer its end token as the padding, which fills up queries."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.pad_token = tokenizer.eos_token
+    tokenizer.save_pretrained(folder)
 
 
 # The contents of messages are lists of parts.

@@ -36,6 +36,8 @@ KNOWN_BEFORE = frozenset(
         *("xlm-roberta", "xlm-roberta-xl", "xlnet"),
     ]
 )
+# Models of queries and of the images of pages, which `late_interaction` compares.
+FAMILIES_OF_PAGES = ("colmodernvbert", "colpali", "colqwen2")
 # Decoders by their other modes, which read in both directions.
 BOTH_DIRECTIONS = ("xlnet",)
 
@@ -64,9 +66,35 @@ def base_class_for(config: PreTrainedConfig) -> str:
     """Return the auto class of the model without a head that reads a text.
 
     Of T5 and its kind, it is the encoder, as in sentence-transformers.
+
+    Raises:
+        WrongCheckpoint: the model reads images as well, so that a text alone is not all of its
+            input.
     """
+    _check_reads_texts(config)
     names = (each.__name__ for each in model_classes(ENCODER, config))
     return ENCODER if any(name.endswith(ENCODER_SUFFIX) for name in names) else BASE
+
+
+def _check_reads_texts(config: PreTrainedConfig) -> None:
+    family = config.model_type
+    if family in FAMILIES_OF_PAGES:
+        remedy = "use mode: late_interaction"
+    elif has_model("AutoModelForZeroShotImageClassification", config):
+        remedy = "use mode: multimodal_embedding"
+    elif has_model("AutoModelForImageTextToText", config) and hasattr(config, "vision_config"):
+        pages = ", ".join(FAMILIES_OF_PAGES)
+        remedy = (
+            "use mode: image_text_to_text, or for vectors a checkpoint whose model_type in"
+            f" config.json is one of {pages}, for mode late_interaction"
+        )
+    else:
+        return
+    raise WrongCheckpoint(
+        "config.json",
+        f"is of a {family} model, which reads texts and images, and this mode reads texts",
+        remedy,
+    )
 
 
 def is_encoder(module: PreTrainedModel) -> bool:

@@ -104,9 +104,10 @@ class EmbedBody(Body):
 
 
 class DocumentObject(TypedDict):
-    """A document as an object."""
+    """A document as an object: a text, or for models of pages an image."""
 
-    text: str
+    text: NotRequired[str]
+    image: NotRequired[str]
 
 
 class RerankBody(Body):
@@ -335,17 +336,24 @@ class Protocol(BaseProtocol):
         http_request = RERANK_ROUTE.check(http_request, self.model)
         body = parse_body(RerankBody, http_request.content)
         self.check_count(len(body.documents), "documents")
-        documents = [_text_of(document) for document in body.documents]
+        documents = [self._document(document) for document in body.documents]
         inputs = {"query": body.query, "documents": documents}
         version = http_request.path.rpartition("/")[0].removeprefix("v")
         # Clients of Jina and vLLM read the documents without asking for them; Cohere's need not.
-        defaults = {"return_documents": True} if version == "1" else {}
+        echoes = version == "1" and not self.model.task.wire.reads_media
+        defaults = {"return_documents": True} if echoes else {}
         request = Request(
             inputs, {**defaults, **body.parameters(self.model)}, token_count=TokenCount()
         )
         # Without a version it is infinity's, whose documents are texts.
         write = partial(_ranking, self.model.name, version or "1", nests=bool(version))
         return ParsedRequest(http_request, [request], write)
+
+    def _document(self, document: Any) -> Any:
+        """Return the text or the image of a document, which may be an object with other keys."""
+        if isinstance(document, dict) and "image" in document and "text" not in document:
+            return image_input(document["image"], "documents", self.model)
+        return document.get("text") if isinstance(document, dict) else document
 
     def _inputs(self, body: EmbedBody) -> list[Any]:
         """Return the texts and images of a body: `texts`, `images` or `inputs`."""
@@ -429,8 +437,3 @@ def _typed(vector: Sequence[float], kind: EmbeddingType) -> Any:
         return vector
     numbers = np.asarray(vector, dtype=np.float32)
     return in_base64(numbers) if kind == "base64" else quantized(numbers, kind).tolist()
-
-
-def _text_of(document: Any) -> Any:
-    """Return the text of a document, which may be an object with other keys as well."""
-    return document.get("text") if isinstance(document, dict) else document

@@ -17,10 +17,11 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
+from transformers import PreTrainedConfig
 
 from ..batching.rows import Outputs, Row
 from ..batching.tokenization import check_length, features, read_in_lower_case, tokenize
+from ..checkpoints.architecture import FAMILIES_OF_PAGES, base_class_for
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.colbert import OUTPUT, Colbert
 from ..checkpoints.pooling import PoolingHead
@@ -28,16 +29,17 @@ from ..checkpoints.sentence_transformers import SETTINGS
 from ..config.handler_section import HandlerSection
 from ..config.messages import quote
 from ..errors import BadRequest, RequestError, WrongCheckpoint, attempt
-from ..types.embeddings import as_list
+from ..types.embeddings import Vectors, as_list, max_similarity
 from ..types.model_info import TEXT_COLUMN, ModelOutputs, Rows, TaskDescription, Wire
 from ..types.parameters import check_object, check_text, json_type
 from ..types.request import Request
+from .base import BaseTask
+from .bases.pages import PageTask
 from .bases.text import TextTask
 from .sentence_ranking import LISTS, QueryTexts, RankedText, RankingParameters, ranked, read_texts
 
 Kind = Literal["query", "document"]
 FORMS = 'a text, or {"query": …, "texts": […]}'
-Vectors = npt.NDArray[np.float32]
 
 
 class LateInteractionParameters(RankingParameters):
@@ -85,6 +87,14 @@ class Task(TextTask[LateInteractionInput, Row]):
         service="rerank",
     )
     parameters = LateInteractionParameters
+
+    @classmethod
+    def for_config(cls, config: PreTrainedConfig) -> type[BaseTask[Any, Any]]:
+        return PageTask if config.model_type in FAMILIES_OF_PAGES else cls
+
+    @classmethod
+    def auto_class_for(cls, config: PreTrainedConfig) -> str:
+        return base_class_for(config)
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
@@ -228,8 +238,3 @@ class Task(TextTask[LateInteractionInput, Row]):
     def _id(self, word: str) -> int | None:
         number: int | None = self.tokenizer.convert_tokens_to_ids(word)
         return number
-
-
-def max_similarity(query: Vectors, document: Vectors) -> float:
-    """Return MaxSim: the sum of each query vector's largest product with one of the document."""
-    return float((query @ document.T).max(1).sum()) if len(document) else 0.0

@@ -13,6 +13,7 @@ from ..errors import Unprocessable
 # The keys of a body that choose the prompt of its texts, on all routes of embeddings.
 PROMPT_KEYS = ("prompt", "prompt_name", "input_type", "task")
 
+Vectors = npt.NDArray[np.float32]
 Precision = Literal["float32", "float16", "int8", "uint8", "binary", "ubinary"]
 
 
@@ -59,3 +60,8 @@ def as_list(numbers: npt.NDArray[Any]) -> Any:
 def in_base64(numbers: npt.NDArray[Any]) -> str:
     """Return the bytes of an array in base64."""
     return base64.b64encode(numbers.tobytes()).decode("ascii")
+
+
+def max_similarity(query: Vectors, document: Vectors) -> float:
+    """Return MaxSim: the sum of each query vector's largest product with one of the document."""
+    return float((query @ document.T).max(1).sum()) if len(document) else 0.0

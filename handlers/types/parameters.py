@@ -339,15 +339,19 @@ def check_setting(value: Any, name: str, max_characters: int) -> str:
     return check_text(value, name, max_characters, RequestTooLarge)
 
 
-def check_list(value: Any, name: str, max_rows: int) -> list[Any]:
-    """Return the list of texts of one request; the texts are not checked yet."""
+def check_list(value: Any, name: str, max_rows: int, noun: str = "text") -> list[Any]:
+    """Return the list of texts of one request; the texts are not checked yet.
+
+    Args:
+        noun: what its items are, for errors.
+    """
     if not isinstance(value, list):
-        raise BadRequest(f"{name} must be a list of texts, and is {json_type(value)}.")
+        raise BadRequest(f"{name} must be a list of {noun}s, and is {json_type(value)}.")
     if not value:
-        raise BadRequest(f"{name} is an empty list; send at least one text.")
+        raise BadRequest(f"{name} is an empty list; send at least one {noun}.")
     if len(value) > max_rows:
         raise RequestTooLarge(
-            f"{name} has {len(value):,} texts, and this model takes {max_rows:,} a request"
+            f"{name} has {len(value):,} {noun}s, and this model takes {max_rows:,} a request"
             "; send them in parts."
         )
     return value

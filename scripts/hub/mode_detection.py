@@ -13,7 +13,7 @@ import yaml
 from transformers import PreTrainedConfig
 
 from hf_serve.handlers import tasks
-from hf_serve.handlers.checkpoints.architecture import BASES
+from hf_serve.handlers.checkpoints.architecture import BASES, FAMILIES_OF_PAGES
 from hf_serve.handlers.checkpoints.checkpoint import Checkpoint
 from hf_serve.handlers.checkpoints.checkpoint_files import (
     MODEL2VEC,
@@ -115,6 +115,8 @@ def detect_mode(
     if found:
         return DetectedMode(_mode_of_vectors(config), found.reason)
     architecture = (config.architectures or [""])[0]
+    if config.model_type in FAMILIES_OF_PAGES:
+        return DetectedMode("late_interaction", f"it is a {config.model_type} model")
     candidates = _candidates(config, architecture)
     if hub_mode in candidates:
         return DetectedMode(

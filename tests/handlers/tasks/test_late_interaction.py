@@ -12,7 +12,7 @@ import pytest
 
 from hf_serve.handlers.errors import WrongCheckpoint
 from hf_serve.handlers.http.request import HttpRequest
-from hf_serve.handlers.tasks.late_interaction import max_similarity
+from hf_serve.handlers.types.embeddings import max_similarity
 from tests.reference.late_interaction import MODE, SETTINGS, write
 from tests.samples import FINE, LONG, ODD
 from tests.sentences import Sentence, refused

@@ -99,6 +99,11 @@ def test_a_dual_encoder_of_sentence_transformers_makes_vectors(tmp_path: Path) -
     assert detect_mode(folder).mode == "multimodal_embedding"
 
 
+def test_a_model_of_pages_is_for_late_interaction(tmp_path: Path) -> None:
+    folder = write(tmp_path, "colqwen2", "ColQwen2ForRetrieval")
+    assert detect_mode(folder).mode == "late_interaction"
+
+
 def test_files_of_colbert_name_the_mode(tmp_path: Path) -> None:
     (tmp_path / "artifact.metadata").write_text("{}")
     assert detect_mode(write(tmp_path, "bert", "HF_ColBERT")).mode == "late_interaction"
