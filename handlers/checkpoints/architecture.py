@@ -164,10 +164,12 @@ def check_computation(config: PreTrainedConfig, auto_class: str, checkpoint: str
       of the types in `KNOWN_BEFORE` have the names of the originals, too.
 
     Falcon, Phi-3, DeepSeek-V3 and Nomic BERT are such checkpoints. gte-Qwen2 is none: its Qwen2
-    attends in both directions. Entries of classes that the mode does not load change nothing.
+    attends in both directions, in some revisions. Entries of classes that the mode does not load
+    change nothing.
 
     Raises:
-        WrongCheckpoint: it has its own code, or attends in both directions.
+        WrongCheckpoint: it has its own code, or is a decoder that attends in both directions, and
+            the mode needs a head.
     """
     loaded = BASE if auto_class == ENCODER else auto_class
     named = _own_classes(config).get(loaded)
@@ -177,16 +179,36 @@ def check_computation(config: PreTrainedConfig, auto_class: str, checkpoint: str
             f"has code of its own for {loaded} ({named:.120} in auto_map of config.json), which"
             f" this kit does not run, and transformers' {config.model_type} may compute something"
             " else",
-            "use a checkpoint without such code; if you know that both compute the same, remove"
-            " auto_map from config.json in a local copy",
+            _remedy_for_code(config, loaded),
         )
-    if is_decoder(config) and getattr(config, "is_causal", True) is False:
+    if attends_both_ways(config) and loaded != BASE:
         raise WrongCheckpoint(
             checkpoint,
             f"is a {config.model_type} that attends in both directions (is_causal: false in"
-            " config.json), which this kit does not serve",
-            "use a checkpoint whose model type has such attention",
+            f" config.json), which this kit serves for vectors alone, and not as {loaded}",
+            "serve it with mode: sentence_embedding, or use another checkpoint",
         )
+
+
+def _remedy_for_code(config: PreTrainedConfig, auto_class: str) -> str:
+    if is_decoder(config) and auto_class == BASE:
+        return (
+            "use a checkpoint without such code; or remove auto_map from config.json in a local"
+            " copy, and add is_causal: false there if that code attends in both directions, as in"
+            " gte-Qwen2-7B-instruct"
+        )
+    return (
+        "use a checkpoint without such code; if you know that both compute the same, remove"
+        " auto_map from config.json in a local copy"
+    )
+
+
+def attends_both_ways(config: PreTrainedConfig) -> bool:
+    """Return whether a decoder attends in both directions: `is_causal: false` in its config.
+
+    transformers and vLLM read the key.
+    """
+    return is_decoder(config) and getattr(config, "is_causal", True) is False
 
 
 def is_decoder(config: PreTrainedConfig) -> bool:

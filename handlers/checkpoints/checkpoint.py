@@ -23,6 +23,7 @@ from ..compat.transformers import (
 )
 from ..config.handler_section import HandlerSection
 from ..errors import WrongCheckpoint, summarize
+from . import nomic_bert
 from .architecture import check_computation, check_head
 from .checkpoint_files import files_in, missing_config
 from .probe_rows import RowMaker, probe_rows
@@ -306,7 +307,7 @@ def _config(directory: Path, handler: HandlerSection) -> PreTrainedConfig:
     if not path.is_file():
         raise missing_config(files_in(directory), str(directory), directory.joinpath)
     try:
-        return AutoConfig.from_pretrained(
+        config: PreTrainedConfig = AutoConfig.from_pretrained(
             directory,
             local_files_only=True,
             trust_remote_code=False,
@@ -320,6 +321,8 @@ def _config(directory: Path, handler: HandlerSection) -> PreTrainedConfig:
             f"cannot be read ({summarize(error)})",
             "pack the checkpoint's config.json",
         ) from None
+    nomic_bert.translate(config)
+    return config
 
 
 def _unknown_type(path: Path) -> WrongCheckpoint | None:

@@ -39,6 +39,8 @@ LIMITS = re.compile(r"sentence_[a-z-]+_config\.json")
 PROMPT_MASK = "prompt_mask"
 OUTPUT = "sentence_embedding"
 FIRST = ("Transformer", "Pooling")
+# The packages of modules; modules of others are code of a repository.
+PACKAGES = ("sentence_transformers", "pylate")
 STATIC = STATIC_TYPE.removeprefix(".")
 SPLADE = "SpladePooling"
 SPLADE_MODULES = ("MLMTransformer", "Transformer", SPLADE)
@@ -416,6 +418,13 @@ def _entries(directory: Path) -> list[ModuleEntry]:
     entries: list[ModuleEntry] = _read(
         directory / MODULES, TypeAdapter(list[ModuleEntry]).validate_json
     )
+    own = next((each.type for each in entries if not each.type.startswith(PACKAGES)), None)
+    if own is not None:
+        raise WrongCheckpoint(
+            MODULES,
+            f"names the module {own:.80} of the repository's own code, which this kit never runs",
+            f"use a checkpoint whose modules are classes of {PACKAGES[0]}",
+        )
     return entries
 
 

@@ -95,6 +95,18 @@ def same_attention(config: PreTrainedConfig) -> Iterator[None]:
             config._attn_implementation = given
 
 
+def attend_both_ways(module: PreTrainedModel) -> None:
+    """Have the attention of a decoder read in both directions, which its config says.
+
+    The config alone leaves out the mask, and attention without a mask is causal by its attribute.
+
+    Breaks when attention layers read another attribute than `is_causal`.
+    """
+    for layer in module.modules():
+        if hasattr(layer, "is_causal"):
+            layer.is_causal = False
+
+
 def has_recurrent_state(module: PreTrainedModel) -> bool:
     """Return whether a model has a state from which tokens cannot be removed again, as Mamba has.
 

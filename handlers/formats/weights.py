@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 import torch
 import transformers
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from ..checkpoints.architecture import BASES
+from ..checkpoints.architecture import BASES, attends_both_ways
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.checkpoint_files import check_weights
 from ..checkpoints.dtypes import check_dtype, missing_package, pick_dtype, quantization_method
 from ..checkpoints.model_spec import ModelSpec
+from ..checkpoints.nomic_bert import is_translated
 from ..checkpoints.placement import compute_device, placement_arguments
 from ..checkpoints.pooling import ModelWithPooling
 from ..checkpoints.static_embedding import StaticEmbedding
-from ..compat.transformers import lacks_package
+from ..compat.transformers import attend_both_ways, lacks_package
 from ..config.handler_section import HandlerSection
 from ..errors import WrongCheckpoint, WrongConfig, summarize
 
@@ -61,6 +63,8 @@ def read_weights(spec: ModelSpec) -> PreTrainedModel:
             f"have no {missing[0]} ({len(missing)} missing), so its values would be random",
             "serve a fine-tuned checkpoint, or set handler.allow_random_head: true",
         )
+    if attends_both_ways(config):
+        _attend_both_ways(loaded, spec.checkpoint)
     pool_last_token(loaded, spec.checkpoint)
     if spec.wrapper:
         return spec.wrapper(loaded)
@@ -80,6 +84,27 @@ def _read_static(spec: ModelSpec, static: StaticEmbedding) -> PreTrainedModel:
     dtype = pick_dtype(spec.config.handler.dtype, compute_device(spec.config, spec.device))
     module = static.model(static.config(), dtype).to(spec.device)
     return ModelWithPooling(module, spec.reduction()) if spec.reduction else module
+
+
+@torch.inference_mode()
+def _attend_both_ways(module: PreTrainedModel, checkpoint: Checkpoint) -> None:
+    """Have a decoder attend in both directions.
+
+    Raises:
+        WrongCheckpoint: a token does not change the vector of the first one, so it does not.
+    """
+    attend_both_ways(module)
+    (row,) = checkpoint.row_maker.rows([8])
+    ids = torch.tensor([row.features["input_ids"]] * 2, device=module.device)
+    ids[:, -1] = torch.arange(2)
+    first, second = module(input_ids=ids).last_hidden_state[:, 0].float()
+    if torch.allclose(first, second, rtol=1e-5, atol=0):
+        raise WrongCheckpoint(
+            "config.json",
+            f"has is_causal: false, and transformers' {checkpoint.config.model_type} attends to"
+            " earlier tokens alone",
+            "use a checkpoint of another model type",
+        )
 
 
 def _check_sizes(mismatched: Iterable[tuple[str, Sequence[int], Sequence[int]]]) -> None:
@@ -131,6 +156,7 @@ def _from_pretrained(spec: ModelSpec, config: PreTrainedConfig, placement: dict[
         ignore_mismatched_sizes=True,
         **placement,
         **{name: value for name, value in labels.items() if value},
+        **({"config": deepcopy(config)} if is_translated(config) else {}),
     )
 
 

@@ -158,10 +158,11 @@ def test_code_of_classes_that_the_mode_does_not_load_changes_nothing() -> None:
     check_computation(config_of("qwen2", auto_map="none"), BASE, "no map")
 
 
-def test_a_decoder_that_attends_in_both_directions_is_refused() -> None:
-    with refused(WrongCheckpoint, "qwen2", "is_causal"):
-        check_computation(config_of("qwen2", is_causal=False), BASE, "model")
-    check_computation(config_of("bert", is_causal=False), BASE, "model")
+def test_a_decoder_that_attends_in_both_directions_has_vectors_alone() -> None:
+    check_computation(config_of("qwen2", is_causal=False), BASE, "model")
+    check_computation(config_of("bert", is_causal=False), "AutoModelForMaskedLM", "model")
+    with refused(WrongCheckpoint, "qwen2", "is_causal", WRITER):
+        check_computation(config_of("qwen2", is_causal=False), WRITER, "model")
 
 
 def write(folder: Path, head: str, **values: Any) -> Path:

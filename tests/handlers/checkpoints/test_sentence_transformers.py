@@ -71,12 +71,13 @@ def test_only_a_normalization_at_the_end_can_be_switched(tmp_path: Path) -> None
         ),
         (
             "modules.json",
-            '[{"path": "", "type": "a.Router"}]',
+            '[{"path": "", "type": "sentence_transformers.models.Router"}]',
             ["modules.json", "Router"],
         ),
         (
             "modules.json",
-            '[{"path": "0_T", "type": "a.Transformer"}, {"path": "1_P", "type": "a.Pooling"}]',
+            '[{"path": "0_T", "type": "sentence_transformers.models.Transformer"}, '
+            '{"path": "1_P", "type": "sentence_transformers.models.Pooling"}]',
             ["modules.json", "0_T"],
         ),
         ("1_Pooling/config.json", '{"pooling_mode": "median"}', ["1_Pooling/config.json"]),

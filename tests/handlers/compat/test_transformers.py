@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
@@ -144,6 +145,20 @@ def test_whisper_leaves_another_attention() -> None:
         changed = model.config._attn_implementation
     assert changed != "sdpa"
     assert model.config._attn_implementation == "sdpa"
+
+
+@pytest.mark.parametrize("is_causal", [True, False])
+def test_the_attribute_and_the_config_decide_whether_later_tokens_are_read(
+    is_causal: bool,
+) -> None:
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    small = {**sizes, "intermediate_size": 16, "num_key_value_heads": 2, "vocab_size": 9}
+    module = transformers.Qwen2Model(transformers.Qwen2Config(**small, is_causal=is_causal)).eval()
+    if not is_causal:
+        compat.attend_both_ways(module)
+    ids = torch.tensor([[3, 4, 5], [3, 4, 6]])
+    first, second = module(input_ids=ids).last_hidden_state[:, 0]
+    assert torch.allclose(first, second, atol=1e-6) == is_causal
 
 
 def test_a_state_is_told_from_a_cache() -> None:
