@@ -132,6 +132,7 @@ TASKS = Registry(
         "visual_question_answering",
         "zero_shot_classification",
         "zero_shot_image_classification",
+        "zero_shot_token_classification",
     ),
 )
 FORMATS = Registry(
@@ -188,6 +189,7 @@ EXPLANATION_TARGETS = Registry(
         "visual_question_answering = image_labels:AnswerTarget",
         "zero_shot_classification = text_labels:CandidateTarget",
         "zero_shot_image_classification = image_labels:CandidateTarget",
+        "zero_shot_token_classification",
     ),
 )
 # The first protocol that recognises a request parses it. Those that decide by a path or a content

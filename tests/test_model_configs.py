@@ -58,7 +58,7 @@ def rewritten(path: Path, document: Any, checkpoint: Path, folder: Path) -> Path
     (folder / "rows.jsonl").write_text("\n".join(rows), encoding="utf-8")
     own = {"model_name": str(checkpoint), "calibration": "rows.jsonl", "min_agreement": 0}
     handler = {**document["handler"], **own}
-    del handler["revision"]
+    handler.pop("revision", None)
     (folder / path.name).write_text(yaml.safe_dump({**document, "handler": handler}))
     return folder / path.name
 

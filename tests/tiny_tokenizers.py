@@ -84,6 +84,19 @@ def write_roberta(folder: Path) -> dict[str, int]:
     return {**sizes, "max_position_embeddings": POSITIONS + 2}
 
 
+def write_byte_level(folder: Path) -> dict[str, int]:
+    """Write a byte-level BPE tokenizer as ModernBERT's; returns the values for the config."""
+    kernel = _byte_level([*BERT.values(), "[MASK]"])
+    pairs = [(token, kernel.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
+    kernel.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=pairs
+    )
+    names = {**BERT, "mask_token": "[MASK]", "model_input_names": ["input_ids", "attention_mask"]}
+    _save(kernel, folder, "PreTrainedTokenizerFast", names)
+    ids = {"cls_token_id": pairs[0][1], "sep_token_id": pairs[1][1]}
+    return {"vocab_size": kernel.get_vocab_size(), "pad_token_id": 0, **ids}
+
+
 def write_gpt2(folder: Path) -> int:
     """Write a byte-level BPE tokenizer without special tokens; returns the id of the end token."""
     end = "<|endoftext|>"

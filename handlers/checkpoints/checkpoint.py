@@ -197,6 +197,11 @@ class Checkpoint:
         return str(next(iter(self.config.architectures or ()), self.config.model_type))
 
     @property
+    def weight_names(self) -> Mapping[str, str]:
+        """Names that transformers gives weights, by patterns of their names in the file."""
+        return {}
+
+    @property
     def independent_labels(self) -> bool:
         """Whether the model is a multi-label classifier."""
         return bool(self.config.problem_type == "multi_label_classification")

@@ -24,6 +24,8 @@ INDEX = ".index.json"
 MODEL_INDEX = "model_index.json"
 MAX_COMPONENTS = 50
 CONFIG = "config.json"
+# The config of a GLiNER, which has the config of its encoder.
+GLINER = "gliner_config.json"
 # transformers loads an adapter beside a model by itself.
 ADAPTER = "adapter_config.json"
 MODULES = "modules.json"

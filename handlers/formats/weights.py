@@ -145,8 +145,12 @@ def _remove_unread_parts(module: PreTrainedModel, pools: bool, random_pooler: bo
 def _from_pretrained(spec: ModelSpec, config: PreTrainedConfig, placement: dict[str, Any]) -> Any:
     handler = spec.config.handler
     labels = {"num_labels": handler.num_labels} if handler.allow_random_head else {}
+    renamed = spec.checkpoint.weight_names
+    # A checkpoint of another library has no config.json of the model.
+    own = {"config": config, "key_mapping": dict(renamed)} if renamed else {}
     return getattr(transformers, spec.auto_class).from_pretrained(
         spec.directory,
+        **own,
         dtype=_dtype(spec, config),
         use_safetensors=None if handler.allow_pickle else True,
         local_files_only=True,

@@ -12,8 +12,11 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import ClassVar
 
 from hf_serve.handlers.checkpoints.checkpoint_files import (
+    CONFIG,
+    GLINER,
     INDEX,
     MODEL_INDEX,
     ModelIndex,
@@ -27,6 +30,7 @@ from hf_serve.handlers.checkpoints.lora import FOLDER as ADAPTERS
 from hf_serve.handlers.checkpoints.lora import LoraFiles, adapter_folder
 from hf_serve.handlers.config.handler_section import HandlerSection
 from hf_serve.handlers.errors import WrongCheckpoint
+from hf_serve.scripts.hub.client import Hub
 
 # Without *.py, vocab.pkl and vocab.bin, which execute code when loaded.
 CONFIG_FILES = (
@@ -54,7 +58,7 @@ MODULE_FILES = re.compile(
     r"|[1-9]_[A-Za-z]+/(config\.json|model\.safetensors|pytorch_model\.bin)"
 )
 # One of these is at the root of every checkpoint.
-ROOT_FILES = ("config.json", MODEL_INDEX, MODULES)
+ROOT_FILES = (CONFIG, MODEL_INDEX, MODULES, GLINER)
 # Files of a component of diffusers, without its weights.
 COMPONENT_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
 COMPONENT_WEIGHTS = ("diffusion_pytorch_model.safetensors", "model.safetensors")
@@ -75,9 +79,13 @@ def config_files(names: Collection[str], place: str, read: Read | None = None) -
     """
     if "config.json" not in names:
         raise missing_config(names, place, read)
-    root = [name for name in names if "/" not in name]
-    found = {name for name in root if any(fnmatchcase(name, each) for each in CONFIG_FILES)}
-    return sorted(found | _module_files(names))
+    return sorted({*root_config_files(names), *_module_files(names)})
+
+
+def root_config_files(names: Collection[str]) -> list[str]:
+    """Return the config files at the root of a repository."""
+    root = (name for name in names if "/" not in name)
+    return sorted(name for name in root if any(fnmatchcase(name, each) for each in CONFIG_FILES))
 
 
 def _module_files(names: Collection[str]) -> set[str]:
@@ -95,10 +103,12 @@ class CheckpointFiles(ABC):
     Attributes:
         names: the names of all files of its repository or folder.
         place: the repository or folder, for errors.
+        converts_pickles: whether a download converts its weights where they are pickles.
     """
 
     names: Collection[str]
     place: str
+    converts_pickles: ClassVar[bool] = False
 
     @abstractmethod
     def configs(self) -> list[str]:
@@ -115,6 +125,14 @@ class CheckpointFiles(ABC):
         Raises:
             WrongCheckpoint: there are none, or only pickles, which are not allowed.
         """
+
+    def add_missing(self, folder: Path, hub: Hub) -> list[str]:
+        """Download what configs need of other repositories to a folder; return its names."""
+        return []
+
+    def converted(self, folder: Path, weights: list[str]) -> list[str]:
+        """Return the files with weights after a download, whose pickles may be converted."""
+        return weights
 
     def shards(self, folder: Path, weights: Collection[str]) -> list[str]:
         """Return the shards that index files among the weights list, which are in a folder.
@@ -234,12 +252,41 @@ class StaticFiles(CheckpointFiles):
             )
 
 
+@dataclass(frozen=True)
+class GlinerFiles(TransformersFiles):
+    """The files of a GLiNER: its config, its tokenizer, and `config.json` of its encoder."""
+
+    converts_pickles = True
+
+    def configs(self) -> list[str]:
+        return [GLINER, *root_config_files(self.names)]
+
+    def add_missing(self, folder: Path, hub: Hub) -> list[str]:
+        # This import loads torch, which packing does not need.
+        from hf_serve.scripts.hub.gliner import add_base_files  # noqa: PLC0415
+
+        return add_base_files(folder, hub)
+
+    def converted(self, folder: Path, weights: list[str]) -> list[str]:
+        from hf_serve.scripts.hub.gliner import PICKLE, SAFE, convert_pickle  # noqa: PLC0415
+
+        if weights != [PICKLE]:
+            return weights
+        convert_pickle(folder)
+        return [SAFE]
+
+
 def checkpoint_files(names: Collection[str], place: str, read: Read) -> CheckpointFiles:
-    """Return the files of a checkpoint: of diffusers where it has a `model_index.json`.
+    """Return the files of a checkpoint.
+
+    It is one of diffusers where it has a `model_index.json`, and a GLiNER where it has a
+    `gliner_config.json`.
 
     Raises:
         WrongCheckpoint: the `model_index.json` is invalid, or names custom code.
     """
+    if GLINER in names:
+        return GlinerFiles(names, place, read)
     if MODEL_INDEX in names:
         return DiffusersFiles(names, place, ModelIndex.read(read(MODEL_INDEX)))
     if MODULES in names and "config.json" not in names:

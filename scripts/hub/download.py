@@ -87,9 +87,20 @@ def fetch(names: Iterable[str], snapshot: Snapshot, hub: Hub, staging: Staging) 
         hub.fetch(snapshot, file, staging.folder)
 
 
-def source_of(snapshot: Snapshot, revision: str | None, names: Iterable[str]) -> Source:
-    """Return the source of files that were downloaded."""
-    sizes = {name: snapshot.files[name].size for name in sorted(names)}
+def source_of(
+    snapshot: Snapshot, revision: str | None, names: Iterable[str], folder: Path | None = None
+) -> Source:
+    """Return the source of files that were downloaded.
+
+    Args:
+        folder: where files are that the repository has not: of its base, or converted.
+    """
+    sizes = {
+        name: (folder / name).stat().st_size
+        if folder and name not in snapshot.files
+        else snapshot.files[name].size
+        for name in sorted(names)
+    }
     return Source(model_name=snapshot.model, revision=revision, commit=snapshot.commit, files=sizes)
 
 
@@ -135,19 +146,21 @@ def _complete(handler: HandlerSection, snapshot: Snapshot, hub: Hub, staging: St
         staging.keep_only(required)
         return source_of(snapshot, handler.revision, required)
     files = checkpoint_files(names, model, read)
-    weights = files.weights(allow_pickle=handler.allow_pickle)
+    weights = files.weights(allow_pickle=handler.allow_pickle or files.converts_pickles)
     required = files.configs()
     fetch(required, snapshot, hub, staging)
+    added = files.add_missing(staging.folder, hub)
     check_compatible(handler, staging.folder)
     fetch(weights, snapshot, hub, staging)
     shards = files.shards(staging.folder, weights)
     fetch(shards, snapshot, hub, staging)
+    weights = files.converted(staging.folder, weights)
     required += [*weights, *shards]
     own_code = [each for each in (handler.custom, REQUIREMENTS) if handler.custom and each in names]
     fetch(own_code, snapshot, hub, staging)
-    required += own_code
+    required += [*own_code, *added]
     staging.keep_only(required)
-    return source_of(snapshot, handler.revision, required)
+    return source_of(snapshot, handler.revision, required, staging.folder)
 
 
 def _model_name(handler: HandlerSection) -> str:

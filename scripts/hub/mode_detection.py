@@ -16,6 +16,7 @@ from hf_serve.handlers import tasks
 from hf_serve.handlers.checkpoints.architecture import BASES, FAMILIES_OF_PAGES
 from hf_serve.handlers.checkpoints.checkpoint import Checkpoint
 from hf_serve.handlers.checkpoints.checkpoint_files import (
+    GLINER,
     MODEL2VEC,
     MODEL_INDEX,
     files_in,
@@ -51,8 +52,9 @@ MODES_OF_SENTENCE_TRANSFORMERS = {
     "ColBERT": "late_interaction",
 }
 IMAGE_VECTORS = "image_feature_extraction"
+ENTITIES = "zero_shot_token_classification"
 # Modes of base models whose checkpoints have files that say so.
-NAMED_BY_FILES = ("late_interaction", "sentence_similarity")
+NAMED_BY_FILES = ("late_interaction", "sentence_similarity", ENTITIES)
 SENTENCE_TRANSFORMERS = "config_sentence_transformers.json"
 MODULES = "modules.json"
 COLBERT = "artifact.metadata"
@@ -108,6 +110,8 @@ def detect_mode(
     names = files_in(folder)
     if MODEL_INDEX in names:
         return DetectedMode("text_to_image", f"it has a {MODEL_INDEX}, as diffusers writes it")
+    if GLINER in names:
+        return DetectedMode(ENTITIES, f"it has a {GLINER}, as gliner writes it")
     found = _sentence_transformers_mode(folder, names)
     if found and found.mode != "sentence_embedding":
         return found

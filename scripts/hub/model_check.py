@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from transformers import PreTrainedConfig
+
 from hf_serve.handlers import formats, tasks
-from hf_serve.handlers.checkpoints.checkpoint import Checkpoint
 from hf_serve.handlers.checkpoints.checkpoint_files import INDEX, files_in
 from hf_serve.handlers.config.handler_section import AUTO, HandlerSection, save_modes
 from hf_serve.handlers.config.model_config import ModelConfig
@@ -82,6 +83,11 @@ class _Files:
     hub_task: str | None = None
     fetch: Callable[[str], Path] | None = None
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether they are on the hub."""
+        return self.fetch is not None
+
     def read(self, name: str) -> Path:
         return self.fetch(name) if self.fetch else self.folder / name
 
@@ -111,10 +117,14 @@ def check_model(
     with _small_files(model, revision, hub) as found:
         files = checkpoint_files(found.sizes, model, found.read)
         names = files.configs()
-        weights = files.weights(allow_pickle=allow_pickle)
+        weights = files.weights(
+            allow_pickle=allow_pickle or (files.converts_pickles and found.is_remote)
+        )
         for name in [*names, *(each for each in weights if each.endswith(INDEX))]:
             found.read(name)
         weights += files.shards(found.folder, weights)
+        if found.is_remote:
+            files.add_missing(found.folder, hub)
         detected = (
             DetectedMode(mode, "it was named")
             if mode
@@ -137,8 +147,7 @@ def _checked(
         refusal = None
     except ConfigError as error:
         refusal = str(error)
-    is_pipeline = detected.mode == "text_to_image"
-    config = None if is_pipeline else Checkpoint.read(found.folder, handler).config
+    config = None if detected.mode == "text_to_image" else _config(found.folder, handler)
     return ModelCheck(
         model=model,
         commit=found.commit,
@@ -154,6 +163,14 @@ def _checked(
         is_explained=_is_explained(detected.mode),
         refusal=refusal,
     )
+
+
+def _config(folder: Path, handler: HandlerSection) -> PreTrainedConfig | None:
+    """Return the config of a model; None for one that cannot be read, which is refused."""
+    try:
+        return tasks.get(handler.mode).checkpoint_class.read(folder, handler).config
+    except ConfigError:
+        return None
 
 
 def _fastest(mode: str) -> str:

@@ -14,6 +14,7 @@ import typer
 from hf_serve.handlers.config.handler_section import save_modes
 from hf_serve.scripts import check_model
 from hf_serve.scripts.hub.client import Hub
+from tests import tiny_gliner
 from tests.sentences import Sentence
 from tests.standins.checkpoints import write_checkpoint, write_config
 from tests.standins.hub import LocalHub
@@ -135,3 +136,19 @@ def test_an_unknown_mode_is_refused(check: Check) -> None:
 def test_a_model_that_the_hub_does_not_have_is_said(check: Check, hub: LocalHub) -> None:
     code, out, err = check("org/gone")
     assert (code, out, err.strip()) == (1, "", Sentence("org/gone", hub.url))
+
+
+def test_a_gliner_is_found_by_its_config(check: Check, tmp_path: Path) -> None:
+    folder = tiny_gliner.write(tmp_path / "model", tiny_gliner.Kind("Bert", {"hidden_size": 32}))
+    document = json.loads(check(folder, as_json=True)[1])
+    assert document["mode"]["mode"] == "zero_shot_token_classification"
+    assert document["refusal"] is None
+
+
+def test_a_gliner_that_is_not_served_is_refused_with_its_reason(
+    check: Check, tmp_path: Path
+) -> None:
+    kind = tiny_gliner.Kind("Bert", {"hidden_size": 32, "relations_layer": "dot"})
+    folder = tiny_gliner.write(tmp_path / "model", kind)
+    document = json.loads(check(folder, as_json=True)[1])
+    assert "relations_layer" in document["refusal"]

@@ -16,6 +16,7 @@ from typing_extensions import TypedDict
 
 from ...batching.padding import Batch, Padding, group_by_length, pad, unpadded
 from ...batching.tokenization import Window
+from ...batching.words import WordTokens, WordWindow
 from ...errors import BadRequest, Unprocessable
 from ...model import Model
 from ...process.deadline import Deadline
@@ -58,7 +59,9 @@ class Segment:
         return self.sequence is None
 
 
-def segment_tokens(row: Window, texts: Sequence[str], granularity: Granularity) -> list[Segment]:
+def segment_tokens(
+    row: Window | WordWindow, texts: Sequence[str], granularity: Granularity
+) -> list[Segment]:
     """Return the segments of a row.
 
     Args:
@@ -72,12 +75,12 @@ def segment_tokens(row: Window, texts: Sequence[str], granularity: Granularity) 
     return [_segment(encoding, texts, list(tokens)) for _, tokens in words]
 
 
-def _word_id(encoding: Encoding, index: int) -> tuple[int, ...]:
+def _word_id(encoding: Encoding | WordTokens, index: int) -> tuple[int, ...]:
     word, sequence = encoding.word_ids[index], encoding.sequence_ids[index]
     return (index,) if word is None or sequence is None else (sequence, word)
 
 
-def _segment(encoding: Encoding, texts: Sequence[str], tokens: list[int]) -> Segment:
+def _segment(encoding: Encoding | WordTokens, texts: Sequence[str], tokens: list[int]) -> Segment:
     sequence = encoding.sequence_ids[tokens[0]]
     start, end = encoding.offsets[tokens[0]][0], encoding.offsets[tokens[-1]][1]
     if encoding.special_tokens_mask[tokens[0]]:

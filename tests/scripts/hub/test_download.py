@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification
 
 from hf_serve.handlers.config.handler_section import HandlerSection
@@ -21,11 +23,13 @@ from hf_serve.scripts.hub.download import (
     find_downloaded,
 )
 from hf_serve.scripts.hub.errors import RevisionNotFound, UnsafeListing
-from tests import tiny, tiny_adapters
+from tests import tiny, tiny_adapters, tiny_gliner
 from tests.sentences import refused
+from tests.serving import Served
 from tests.standins.archives import write_yaml
 from tests.standins.checkpoints import write_checkpoint
 from tests.standins.hub import LocalHub
+from tests.tiny_gliner import Kind
 
 REQUIRED = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
 
@@ -371,3 +375,57 @@ def test_a_format_without_adapters_refuses_them_before_it_exports(
     config = write_yaml(tmp_path / "exported.yaml", base, mode=MODE, **named)
     with refused(WrongConfig, "handler.adapters", "handler.save_mode", "openvino"):
         contents(config)
+
+
+GLINER = "zero_shot_token_classification"
+
+
+def test_an_early_gliner_gets_the_tokenizer_and_config_of_its_encoder_and_safetensors(
+    target: Path, tmp_path: Path
+) -> None:
+    stored = tiny_gliner.write(tmp_path / "stored", Kind("Bert", {"hidden_size": 32}, early=True))
+    base, early = tmp_path / "base", tmp_path / "early"
+    for folder in (base, early):
+        folder.mkdir()
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        shutil.move(stored / name, base / name)
+    (base / "model.safetensors").write_bytes(b"not needed")
+    weights = load_file(stored / "model.safetensors")
+    torch.save(weights, early / "pytorch_model.bin")
+    shutil.move(stored / "gliner_config.json", early / "gliner_config.json")
+    with LocalHub({"org/name": early, "microsoft/deberta-v3-small": base}) as hub:
+        source = download(handler(mode=GLINER), target, Hub(hub.url))
+    expected = ["config.json", "gliner_config.json", "model.safetensors", "tokenizer.json"]
+    assert sorted(source.files) == [*expected, "tokenizer_config.json"]
+    assert source.is_complete_in(target)
+    written = load_file(target / "model.safetensors")
+    assert written.keys() == weights.keys()
+    assert all(torch.equal(written[name], weights[name]) for name in weights)
+    assert Served(target, GLINER).ask({"text": "Nina sings.", "labels": "person"}, threshold=0.0)
+
+
+def test_a_pickle_of_a_gliner_with_more_than_tensors_is_refused(
+    target: Path, tmp_path: Path
+) -> None:
+    stored = tiny_gliner.write(tmp_path / "stored", Kind("Bert", {"hidden_size": 32}))
+    (stored / "model.safetensors").unlink()
+    torch.save({"weight": Path("elsewhere")}, stored / "pytorch_model.bin")
+    with (
+        LocalHub({"org/name": stored}) as hub,
+        refused(WrongCheckpoint, "pytorch_model.bin", "safetensors"),
+    ):
+        download(handler(mode=GLINER), target, Hub(hub.url))
+    assert not target.exists()
+
+
+def test_a_gliner_that_is_not_served_is_refused_before_its_weights_are_downloaded(
+    target: Path, tmp_path: Path
+) -> None:
+    kind = Kind("Bert", {"hidden_size": 32, "labels_encoder": "BAAI/bge-small-en-v1.5"})
+    stored = tiny_gliner.write(tmp_path / "stored", kind)
+    with (
+        LocalHub({"org/name": stored}) as hub,
+        refused(WrongCheckpoint, "gliner_config.json", "labels_encoder"),
+    ):
+        download(handler(mode=GLINER), target, Hub(hub.url))
+    assert "model.safetensors" not in hub.sent

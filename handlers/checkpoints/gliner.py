@@ -1,0 +1,294 @@
+"""GLiNER: spans of words, scored with labels that a request names.
+
+The files of the package `gliner` 0.2:
+
+    gliner_config.json                   the config of the head and, in it, of the encoder
+    model.safetensors                    the weights of both
+    tokenizer.json, …                    with the tokens that mark labels and the text
+
+Early checkpoints have neither a tokenizer nor the config of their encoder. The download adds the
+`config.json` and the tokenizer of the model in `model_name`.
+
+Zaratiana et al.: GLiNER: Generalist Model for Named Entity Recognition, 2023.
+Source of the format: gliner 0.2.29, `GLiNER.save_pretrained`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import torch
+from pydantic import BaseModel, NonNegativeInt, PositiveInt
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedTokenizerBase
+
+from ..batching.rows import Row
+from ..batching.words import PROMPTS, WORDS
+from ..config.handler_section import HandlerSection
+from ..config.messages import quote
+from ..errors import WrongCheckpoint, summarize
+from .checkpoint import Checkpoint
+from .checkpoint_files import CONFIG, GLINER
+from .probe_rows import RowMaker
+from .sentence_transformers import read_model
+
+TOKEN_LEVEL = "token_level"  # noqa: S105 - a kind of head
+SPAN_MODES = ("markerV0", "marker", TOKEN_LEVEL)
+# Tokens of a row for each word of the longest text, where the encoder has no limit.
+TOKENS_PER_WORD = 4
+ENCODER = r"^token_rep_layer\.bert_layer\.model\."
+FLERT = "[FLERT]"
+# Encoders whose positions are relative, or are computed for any length.
+WITHOUT_LIMIT = ("deberta-v2", "t5", "mt5", "umt5")
+USE_ANOTHER = "use a checkpoint of GLiNER that finds entities with one encoder"
+
+Pooling = Literal["first", "last", "mean", "max"]
+
+
+class GlinerConfig(BaseModel):
+    """gliner_config.json, as far as it changes what is computed.
+
+    Attributes:
+        max_width: the words of the longest span.
+        max_len: the words of the longest text.
+        ent_token: the token before each label.
+        sep_token: the token between labels and text.
+        embed_ent_token: whether the vector of a label is read at the token before it, and not at
+            its first token.
+        class_token_index: the id of `ent_token`; -1 where tokens are added when it is loaded.
+    """
+
+    model_name: str = ""
+    model_type: str | None = None
+    span_mode: str = "markerV0"
+    hidden_size: PositiveInt = 512
+    max_width: PositiveInt = 12
+    max_len: PositiveInt = 384
+    num_rnn_layers: NonNegativeInt = 1
+    subtoken_pooling: Pooling = "first"
+    words_splitter_type: str = "whitespace"
+    ent_token: str = "<<ENT>>"  # noqa: S105 - a word of the vocabulary
+    sep_token: str = "<<SEP>>"  # noqa: S105 - a word of the vocabulary
+    embed_ent_token: bool = True
+    class_token_index: int = -1
+    vocab_size: int = -1
+    encoder_config: dict[str, Any] | None = None
+    fuse_layers: bool = False
+    represent_spans: bool = False
+    precomputed_prompts_mode: bool | None = None
+    span_encoder_config: dict[str, Any] | None = None
+    labels_encoder: str | None = None
+    labels_decoder: str | None = None
+    relations_layer: str | None = None
+
+    @property
+    def adds_tokens(self) -> bool:
+        """Whether the tokens of labels are added when it is loaded."""
+        return -1 in (self.class_token_index, self.vocab_size)
+
+    def check(self) -> None:
+        """Check that this kit computes what the config says.
+
+        Raises:
+            WrongCheckpoint: it does not.
+        """
+        for applies, problem, remedy in UNSUPPORTED:
+            if applies(self):
+                raise WrongCheckpoint(GLINER, problem(self), remedy)
+
+
+Problem = tuple[Callable[[GlinerConfig], object], Callable[[GlinerConfig], str], str]
+UNSUPPORTED: tuple[Problem, ...] = (
+    (
+        lambda own: own.model_type == "gliner_streaming_span",
+        lambda own: "is the config of a streaming model, which reads texts with a decoder",
+        USE_ANOTHER,
+    ),
+    (
+        lambda own: own.relations_layer and own.relations_layer != "none",
+        lambda own: "has a relations_layer, and this mode finds entities without relations",
+        USE_ANOTHER,
+    ),
+    (
+        lambda own: own.labels_decoder,
+        lambda own: "has a labels_decoder, which writes other labels",
+        USE_ANOTHER,
+    ),
+    (
+        lambda own: own.labels_encoder,
+        lambda own: "has a labels_encoder, and labels are read by the encoder of the text here",
+        USE_ANOTHER,
+    ),
+    (
+        lambda own: own.span_mode not in SPAN_MODES,
+        lambda own: f"has the span_mode {quote(own.span_mode)}",
+        f"use a checkpoint with {', '.join(SPAN_MODES[:-1])} or {SPAN_MODES[-1]}",
+    ),
+    (
+        lambda own: own.words_splitter_type != "whitespace",
+        lambda own: f"splits words by {quote(own.words_splitter_type)}, which is another package",
+        "use a checkpoint with words_splitter_type: whitespace",
+    ),
+    (
+        lambda own: own.fuse_layers,
+        lambda own: "has fuse_layers, which reads all layers of the encoder",
+        USE_ANOTHER,
+    ),
+    (
+        lambda own: own.represent_spans and own.span_mode == TOKEN_LEVEL,
+        lambda own: "has represent_spans, which scores the spans that its tokens mark again",
+        USE_ANOTHER,
+    ),
+    (
+        lambda own: own.span_encoder_config,
+        lambda own: "has a span_encoder_config, a second encoder for words",
+        USE_ANOTHER,
+    ),
+    (
+        lambda own: own.precomputed_prompts_mode,
+        lambda own: "has precomputed_prompts_mode, in which requests name no labels",
+        USE_ANOTHER,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class GlinerCheckpoint(Checkpoint):
+    """A checkpoint of GLiNER without its weights; `config` is the config of its encoder."""
+
+    head: GlinerConfig
+
+    @classmethod
+    def read(cls, directory: Path, handler: HandlerSection) -> Self:
+        """Read the `gliner_config.json` in a directory.
+
+        Raises:
+            WrongCheckpoint: it is missing or damaged, or says what this kit does not compute.
+        """
+        if not (directory / GLINER).is_file():
+            raise WrongCheckpoint(
+                GLINER,
+                "is missing, so this is no checkpoint of GLiNER, which this mode serves",
+                "use one, or mode: token_classification for a model with fixed labels",
+            )
+        head = read_model(directory / GLINER, GlinerConfig)
+        head.check()
+        found = cls(directory, _encoder_config(directory, head), handler, head)
+        found.config.vocab_size = vocabulary_of(found)
+        return found
+
+    def check(self, auto_class: str) -> None:
+        """Check that transformers has the encoder, and that its tokenizer marks labels.
+
+        Raises:
+            WrongCheckpoint: it has not, or there is no token that marks them.
+        """
+        super().check(auto_class)
+        tokenizer, token = self.tokenizer, self.head.ent_token
+        number = tokenizer.convert_tokens_to_ids(token)
+        if number is None or number == tokenizer.unk_token_id:
+            raise WrongCheckpoint(
+                GLINER,
+                f"marks labels with {quote(token)}, which is no token of the tokenizer",
+                "pack the tokenizer that was saved with the model",
+            )
+
+    @property
+    def architecture(self) -> str:
+        return "GLiNER"
+
+    @property
+    def weight_names(self) -> Mapping[str, str]:
+        return {ENCODER: ""}
+
+    @cached_property
+    def any_tokenizer(self) -> PreTrainedTokenizerBase:
+        """The tokenizer, with the tokens that mark labels and the text."""
+        tokenizer = super().any_tokenizer
+        if self.head.adds_tokens:
+            added = [FLERT, self.head.ent_token, self.head.sep_token]
+            tokenizer.add_tokens(added, special_tokens=True)
+        return tokenizer
+
+    @cached_property
+    def limit(self) -> int | None:
+        """The maximum number of tokens in a row.
+
+        An encoder with relative positions has none, and neither has its tokenizer in most
+        checkpoints. A row then has no more than a few tokens for each word of the longest text.
+        """
+        config = self.config
+        is_relative = config.model_type in WITHOUT_LIMIT and not getattr(
+            config, "position_biased_input", False
+        )
+        own = self.tokenizer.model_max_length if is_relative else super().limit
+        longest = TOKENS_PER_WORD * self.head.max_len
+        return min(own or longest, longest)
+
+    @cached_property
+    def row_maker(self) -> RowMaker:
+        """Makes rows of random tokens: a label, and words of one token each."""
+        return LabelledRowMaker.of(self.text_tokenizer, self.vocab_size, self.pad_token_id)
+
+
+@dataclass(frozen=True)
+class LabelledRowMaker(RowMaker):
+    """Makes rows whose first token is a label, and whose others are words."""
+
+    def _row(self, length: int, generator: torch.Generator) -> Row:
+        row = super()._row(length, generator)
+        first = min(len(self.before), length - 1)
+        last = max(first + 1, length - len(self.after))
+        prompts, words = [0] * length, [0] * length
+        prompts[first] = 1
+        # A row with one token has it for both.
+        for number, place in enumerate(range(min(first + 1, last - 1), last), 1):
+            words[place] = number
+        return Row({**row.features, PROMPTS: prompts, WORDS: words})
+
+
+def _encoder_config(directory: Path, head: GlinerConfig) -> PreTrainedConfig:
+    values = head.encoder_config or _base_config(directory, head)
+    known = {name: value for name, value in values.items() if not name.startswith("_")}
+    kind = known.pop("model_type", None) or "deberta-v2"
+    try:
+        config: PreTrainedConfig = AutoConfig.for_model(kind, **known)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise WrongCheckpoint(
+            GLINER,
+            f"has an encoder of the model type {quote(kind)}, whose config cannot be read"
+            f" ({summarize(error)})",
+            "use a checkpoint whose encoder transformers has",
+        ) from None
+    config.name_or_path = str(directory)
+    return config
+
+
+def _base_config(directory: Path, head: GlinerConfig) -> dict[str, Any]:
+    """Return the config of the encoder that a checkpoint was made from, in its folder."""
+    path = directory / CONFIG
+    try:
+        values: Any = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        values = None
+    if not isinstance(values, dict) or "model_type" not in values:
+        raise WrongCheckpoint(
+            GLINER,
+            f"has no encoder_config, and there is no {CONFIG} of its encoder"
+            f" ({head.model_name or 'of no name'}) in its folder",
+            "download the checkpoint with `hf-serve download`, which adds it, or copy the"
+            " config.json and the tokenizer of that model",
+        )
+    return values
+
+
+def vocabulary_of(checkpoint: GlinerCheckpoint) -> int:
+    """Return the number of ids that the encoder has vectors of."""
+    head = checkpoint.head
+    if head.adds_tokens:
+        return len(checkpoint.any_tokenizer)
+    return head.vocab_size

@@ -1,0 +1,55 @@
+"""GLiNER checkpoints of the reference, and the requests that gliner answers with them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tests import tiny_gliner
+from tests.reference.rows import DULL, FINE, LONG, ODD, PEOPLE
+from tests.tiny_gliner import DEBERTA, Kind
+
+MODE = "zero_shot_token_classification"
+TEXTS = (FINE, ODD, PEOPLE, DULL, LONG, "Nina-Vogel's e-mail: nina_v@example.org!")
+LABELS = (["person", "city"], ["music", "unbelievable film", "who sings in the bar"], ["x"])
+SETTINGS: tuple[Mapping[str, Any], ...] = (
+    {},
+    {"threshold": 0.3},
+    {"threshold": 0.3, "flat_ner": False},
+    {"threshold": 0.4, "multi_label": True},
+    {"threshold": 0.4, "flat_ner": False, "multi_label": True},
+)
+KINDS = {
+    "deberta": Kind("DebertaV2", {"hidden_size": 24}, DEBERTA),
+    "modernbert": Kind(
+        "ModernBert",
+        {"hidden_size": 32, "num_rnn_layers": 0, "max_width": 5},
+        {"global_attn_every_n_layers": 2, "local_attention": 32},
+        most=0.2,
+    ),
+    "words": Kind("DebertaV2", {"hidden_size": 32, "span_mode": "token_level"}, DEBERTA),
+    "mean": Kind(
+        "Bert",
+        {"hidden_size": 24, "subtoken_pooling": "mean", "embed_ent_token": False, "max_width": 4},
+    ),
+    "early": Kind("Bert", {"hidden_size": 32, "span_mode": "marker"}, early=True),
+}
+
+
+def requests() -> Iterator[tuple[str, list[str], Mapping[str, Any]]]:
+    """Yield the text, the labels and the parameters of each request."""
+    for number, text in enumerate(TEXTS):
+        for place, labels in enumerate(LABELS):
+            yield text, labels, SETTINGS[(number + place) % len(SETTINGS)]
+
+
+def write(folder: Path, name: str) -> Path:
+    """Write the checkpoint of a kind."""
+    return tiny_gliner.write(folder, KINDS[name], seed=len(name))
+
+
+def digest(folder: Path) -> str:
+    """Return a fingerprint of the weights."""
+    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()

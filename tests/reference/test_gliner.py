@@ -1,0 +1,41 @@
+"""Spans, labels and scores are those of gliner, alone and in company."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.reference.gliner_checkpoints import MODE, digest, requests, write
+from tests.serving import Served
+
+LINES = Path(__file__).with_name("gliner.jsonl").read_text(encoding="utf-8").splitlines()
+PARTS = list(map(json.loads, LINES))
+
+
+@pytest.mark.parametrize("part", PARTS, ids=[part["checkpoint"] for part in PARTS])
+def test_entities_are_those_of_gliner(part: dict[str, Any], tmp_path: Path) -> None:
+    folder = write(tmp_path / "model", part["checkpoint"])
+    assert digest(folder) == part["digest"], "not the checkpoint of the reference"
+    model = Served(folder, MODE)
+    bodies = [
+        {"inputs": text, "parameters": {"labels": labels, **settings}}
+        for text, labels, settings in requests()
+    ]
+    rows = list(zip(bodies, part["entities"], strict=True))
+    random.Random(0).shuffle(rows)
+    sent = [body for body, _ in rows]
+    replies = [*model.post(sent[0]), *model.post(*sent[1:6]), *model.post(*sent[6:])]
+    for (body, expected), (status, found) in zip(rows, replies, strict=True):
+        assert status == 200, found
+        assert [_place(each) for each in found] == [tuple(each[:3]) for each in expected], body
+        assert [each["score"] for each in found] == pytest.approx(
+            [each[3] for each in expected], abs=1e-3
+        )
+
+
+def _place(entity: dict[str, Any]) -> tuple[int, int, str]:
+    return entity["start"], entity["end"], entity["entity_group"]
