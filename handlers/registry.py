@@ -205,6 +205,7 @@ PROTOCOLS = Registry(
         "text_embeddings_inference",
         "text_generation_inference",
         "vllm",
+        "redaction",
         "describe",
         "form",
         "sagemaker",

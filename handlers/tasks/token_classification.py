@@ -114,6 +114,7 @@ class Task(SingleTextTask):
                 },
                 _legacy_response,
             ),
+            redaction={"aggregation_strategy": "first", "stride": 16},
         ),
         outputs=ModelOutputs(("logits",), per_token=("logits",)),
         has_labels=True,

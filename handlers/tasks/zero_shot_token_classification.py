@@ -116,6 +116,7 @@ class Task(TextTask[ExtractionInput, WordWindow]):
             results=list[Entity],
             example={"inputs": {"text": "Ada Lovelace lived in London.", "labels": "person, city"}},
             input_columns=(("text", "labels"), TEXT_COLUMN),
+            redaction={},
         ),
         outputs=ModelOutputs((OUTPUT,), per_token=(OUTPUT,)),
         exports=Exports(supported=False),

@@ -36,6 +36,7 @@ Ability = (
         "scores",
         "pools",
         "decides",
+        "redacts",
     ]
 )
 # The column of inputs that are one text.
@@ -168,6 +169,8 @@ class Wire:
         hub_result: the result of one text for Hugging Face's own clients, where the hub returns
             another one than the pipeline.
         legacy_response: the response of TorchServe's old example; None where it had no such mode.
+        redaction: parameters with which a result is a list of all entities of a text, with their
+            characters; None where results are no entities.
     """
 
     inputs: Any
@@ -179,6 +182,7 @@ class Wire:
     result_files: ResultFiles | None = None
     hub_result: HubResult | None = None
     legacy_response: LegacyResponse | None = None
+    redaction: Mapping[str, Any] | None = None
 
     @cached_property
     def reads_media(self) -> bool:
@@ -297,6 +301,7 @@ class TaskDescription:
             "continues_prompts": self.generation.continues_prompts,
             "generates_images": self.generation.images,
             "decides": self.decides,
+            "redacts": self.wire.redaction is not None,
             "scores": self.service in ("embed", "rerank", "similarity"),
             # Rerankers with vectors of tokens return these for a text alone.
             "pools": self.service in ("embed", "embed_all")

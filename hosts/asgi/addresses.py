@@ -107,6 +107,7 @@ ADDRESSES = (
     Address("/detokenize", Api.VLLM, example={"tokens": [5, 6, 7]}),
     Address("/generate", Api.GENERATION, "generates", {"inputs": "Once upon a time"}),
     Address("/generate_stream", Api.GENERATION, "generates", {"inputs": "Once upon a time"}),
+    Address("/redact", Api.TORCHSERVE, "redacts", {"inputs": "Ada lives in Paris."}),
     Address("/", Api.GENERATION, example={"inputs": _TEXT}),
 )
 BY_PATH = {each.path: each for each in ADDRESSES}
@@ -129,8 +130,10 @@ ABILITIES: Mapping[str, tuple[str, ...]] = {
     "text_generation": ("continues_prompts", "decides", "generates"),
     "text_to_image": ("generates_images",),
     "text_to_speech": ("speak",),
+    "token_classification": ("redacts",),
     "translation": ("generates",),
     "zero_shot_classification": ("decides",),
+    "zero_shot_token_classification": ("redacts",),
 }
 
 

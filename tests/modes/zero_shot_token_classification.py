@@ -32,7 +32,7 @@ CASES = ModeCases(
         {"threshold": 0.4, "multi_label": True, "stride": 2},
     ],
     brief={"threshold": 0.6},
-    config={"hidden_size": 24, "max_width": 4, "max_len": 40},
+    config={"hidden_size": 24, "max_width": 4, "max_len": 32},
     with_text=with_labels,
     text_name="text",
     in_windows=True,
