@@ -15,8 +15,10 @@ import torch
 
 from . import formats, tasks
 from .batch import Batch, ExplanationSteps, NotExplained, PredictionSteps, Steps
+from .checkpoints.calibration import FILE as CALIBRATION
 from .checkpoints.placement import prepare_device
 from .checkpoints.trial_results import TrialKey, TrialRecord, recorded_results
+from .config.handler_section import MEASURED
 from .config.model_config import CONFIG_FILE, ModelConfig
 from .errors import (
     DeviceFailed,
@@ -26,6 +28,7 @@ from .errors import (
     OutOfMemory,
     RequestError,
     WrongCheckpoint,
+    WrongConfig,
     attempt,
 )
 from .explainers import targets
@@ -205,6 +208,7 @@ class Engine(BaseEngine):
         config = formats.resolve(config, directory, device.type)
         formats.check_config(config)
         task = tasks.load(directory, config.handler)
+        _require_calibration(directory, config)
         report = FidelityReport.find(directory)
         spec = resolve_auto_dtype(task.model_spec(directory, config, device), report)
         model_format = formats.get(config.handler.save_mode)
@@ -442,3 +446,17 @@ def _parse_and_encode(batch: Batch, steps: Steps) -> None:
             chunk.together("encode", steps.encode)
     if steps.exceeded:
         steps.refuse_exceeded(batch)
+
+
+def _require_calibration(directory: Path, config: ModelConfig) -> None:
+    """Check that a temperature that the YAML takes from packing was measured.
+
+    Raises:
+        WrongConfig: it was not.
+    """
+    if config.handler.temperature == MEASURED and not (directory / CALIBRATION).is_file():
+        raise WrongConfig(
+            "handler.temperature",
+            f"is measured, and {CALIBRATION} is missing",
+            "pack the model with handler.labelled, or set a number",
+        )

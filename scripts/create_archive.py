@@ -94,6 +94,8 @@ def _pack_all(paths: Iterable[Path], make: partial[Archive], *, sbom: bool) -> l
                 out.print(f"{archive.name}: {archive.choice}", markup=False)
             if archive.quality:
                 out.print(f"{archive.name} {archive.quality}", markup=False)
+            if archive.calibration:
+                out.print(f"{archive.name} {archive.calibration}", markup=False)
             if requirements := requirements_of(path):
                 err.print(f"{archive.name}: {_not_installed(requirements)}", markup=False)
         except KitError as error:

@@ -82,6 +82,12 @@ def calibration_file(config_path: Path, config: ModelConfig, artifacts: Path = A
     return config_path.parent / named if named else default
 
 
+def labelled_file(config_path: Path, config: ModelConfig) -> Path | None:
+    """Return the file that `handler.labelled` names; None where it names none."""
+    named = config.handler.labelled
+    return config_path.parent / named if named else None
+
+
 def require_folder(config_path: Path, key: str, name: str | None) -> None:
     """Check that a name, which no folder has, can be a model on a hub.
 

@@ -37,6 +37,8 @@ KEYS_OF_CUSTOM_MODE = {
     "predict_timeout",
     "max_image_pixels",
 }
+# The `temperature` that packing measures.
+MEASURED = "measured"
 # The `save_mode` that is another one, chosen when a model is packed.
 AUTO = "auto"
 
@@ -225,6 +227,16 @@ class ExportKeys(_Section):
         description="Share of labels on which the packed model must agree with the checkpoint in "
         "float32. Packing fails below it. With `0`, everything is quantized, and `pretrained` is "
         "not measured.",
+    )
+    labelled: str | None = Field(
+        default=None,
+        description="JSON Lines file of questions with their answers, relative to the YAML. The "
+        "calibration of decisions is measured with it when the model is packed.",
+    )
+    temperature: PositiveFloat | Literal["measured"] | None = Field(
+        default=None,
+        description="Divides the logits of decisions: a number, or `measured` for the temperature "
+        "that packing found with `labelled`.",
     )
     batch_size: PositiveInt | None = Field(
         default=None,
@@ -534,6 +546,14 @@ class HandlerSection(
         for key, needed in NEEDED_KEYS.items():
             if getattr(self, key) and getattr(self, needed) is None:
                 raise ValueError(f"has {key} without {needed}; add {needed}, or leave {key} out")
+        return self
+
+    @model_validator(mode="after")
+    def _measured_temperature_needs_labelled(self) -> HandlerSection:
+        if self.temperature == MEASURED and self.labelled is None:
+            raise ValueError(
+                "has temperature: measured without labelled; add labelled, or set a number"
+            )
         return self
 
     @model_validator(mode="after")

@@ -87,7 +87,7 @@ def export_checkpoint(
             `handler.min_agreement`.
     """
     silence_libraries()
-    task, spec = _specify(directory, config)
+    task, spec = specify(directory, config)
     check_not_quantized(task.checkpoint.config, config.handler)
     is_lossy = export_format.is_lossy(config)
     if not (is_lossy or (config.continuousBatching and samples)):
@@ -144,7 +144,7 @@ def measure_checkpoint(
     if config.handler.dtype == "float32" or not config.handler.min_agreement or not samples:
         return None
     silence_libraries()
-    task, spec = _specify(directory, config)
+    task, spec = specify(directory, config)
     if reason := _not_comparable(task, spec):
         logger.info("The agreement with float32 is not measured: %s", reason)
         return None
@@ -179,7 +179,8 @@ class _Measurement:
         return replace(report, dtype=dtype)
 
 
-def _specify(directory: Path, config: ModelConfig) -> tuple[BaseTask[Any, Any], ModelSpec]:
+def specify(directory: Path, config: ModelConfig) -> tuple[BaseTask[Any, Any], ModelSpec]:
+    """Return the task and the specification of the model of a checkpoint, on the CPU."""
     task = tasks.load(directory, config.handler)
     spec = task.model_spec(directory, config, torch.device("cpu"))
     # Drafts change the speed only, and are not beside a checkpoint before it is packed.

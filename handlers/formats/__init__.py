@@ -13,12 +13,14 @@ from ..config.model_config import ModelConfig
 from ..errors import ConfigError, WrongConfig, summarize
 from ..registry import FORMATS
 from .auto import FILE as CHOICE_FILE
-from .auto import Choice, fastest, replacement, without_export
+from .auto import Choice, fastest, replacement, resolve_auto_dtype, without_export
 
 if TYPE_CHECKING:
+    from ..checkpoints.calibration import CalibrationReport
     from ..checkpoints.model_spec import ModelSpec
     from ..export.fidelity_report import FidelityReport
     from ..model import Model
+    from ..types.decisions import LabelledQuestion
     from ..types.request import Request
     from .base import BaseFormat
 
@@ -145,6 +147,31 @@ def export(
     if config.handler.save_mode == AUTO:
         return _export_fastest(directory, config, target, samples)
     return _export(directory, config, target, samples)
+
+
+def calibrate(
+    directory: Path, config: ModelConfig, target: Path, labelled: Sequence[LabelledQuestion]
+) -> CalibrationReport:
+    """Measure the calibration of decisions of a model after its export.
+
+    Args:
+        directory: the folder of the checkpoint.
+        target: the folder of its export, which gets `calibration.json`.
+
+    Raises:
+        ConfigError: the mode answers no questions, or one of them is refused.
+    """
+    # This import loads torch, which check_config does not need.
+    from ..export.calibration import measure_calibration  # noqa: PLC0415
+    from ..export.fidelity_report import FidelityReport  # noqa: PLC0415
+
+    config = resolve(config, target, "cpu")
+    model_format, report = get(config.handler.save_mode), FidelityReport.find(target)
+
+    def load(spec: ModelSpec) -> Model:
+        return model_format.load(resolve_auto_dtype(spec, report))
+
+    return measure_calibration(load, directory, config, target, labelled)
 
 
 def _export_fastest(

@@ -14,6 +14,7 @@ from typing_extensions import TypedDict
 
 from ..batching.padding import Batch, Padding
 from ..batching.rows import BaseRow, Outputs, RowOutcome, require_outputs
+from ..checkpoints.calibration import temperature_of, with_temperature
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.graph_inputs import GraphInputs
 from ..checkpoints.model_spec import ModelSpec
@@ -58,6 +59,7 @@ class BaseTask(ABC, Generic[InputT, RowT]):
         takes_prompts: whether the YAML may have `prompts`.
         categories: the category of moderation that a label stands for; empty where the model does
             not moderate.
+        temperature: divides the logits of decisions.
     """
 
     description: TaskDescription
@@ -81,6 +83,7 @@ class BaseTask(ABC, Generic[InputT, RowT]):
         if self.description.has_labels:
             self.labels = checkpoint.labels
         self.settings = settings
+        self.temperature = temperature_of(checkpoint.directory, settings)
         self.defaults = self.parameters.defaults_from(settings.parameters)
         self._default_parameters = self.parameters.of_request(self.defaults, {})
 
@@ -270,6 +273,10 @@ class BaseTask(ABC, Generic[InputT, RowT]):
         A model is compared with its checkpoint by the highest score along that axis.
         """
         return outputs
+
+    def calibrated(self, probabilities: Sequence[float]) -> list[float]:
+        """Return the probabilities of a decision with the temperature of the YAML."""
+        return with_temperature(probabilities, self.temperature)
 
     def read_parameters(self, given: Mapping[str, Any]) -> Any:
         """Return a request's parameters, checked, over the YAML's defaults."""

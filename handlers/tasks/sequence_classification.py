@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, NotRequired
 
-import numpy as np
 import numpy.typing as npt
 from pydantic import BeforeValidator, PositiveInt
 from typing_extensions import TypedDict
@@ -152,7 +151,7 @@ class Task(TextTask[ClassificationInput, Window]):
         self, item: ClassificationInput, rows: Sequence[Window], outputs: Sequence[Outputs]
     ) -> Any:
         if item.options:
-            return self.decision(item, outputs[0]).tolist()
+            return self.decision(item, outputs[0])
         found = best_labels(self.labels, self.scores(item, outputs[0]), item.parameters.top_k)
         return found[0] if item.single else found
 
@@ -160,15 +159,15 @@ class Task(TextTask[ClassificationInput, Window]):
         """Return the score of each class. Shape: (classes,)."""
         return FUNCTIONS[item.parameters.function_to_apply or self._function](outputs["logits"])
 
-    def decision(self, item: ClassificationInput, outputs: Outputs) -> npt.NDArray[Any]:
-        """Return the probability of each option of a question. Shape: (options,).
+    def decision(self, item: ClassificationInput, outputs: Outputs) -> list[float]:
+        """Return the probability of each option of a question.
 
         Labels that are no options do not count: the probabilities are a softmax over the options.
         """
         if len(item.options) > 1:
-            return softmax(outputs["logits"][list(item.options)])
-        probability = FUNCTIONS[self._function](outputs["logits"])[item.options[0]]
-        return np.array([probability, 1 - probability])
+            return self.calibrated(softmax(outputs["logits"][list(item.options)]).tolist())
+        probability = float(FUNCTIONS[self._function](outputs["logits"])[item.options[0]])
+        return self.calibrated([probability, 1 - probability])
 
     @cached_property
     def _function(self) -> Function:

@@ -322,7 +322,7 @@ class Task(GenerationTask[Any]):
 
     def decode(self, item: Any, rows: Sequence[Window], outputs: Sequence[Outputs]) -> Any:
         if isinstance(item, QuestionInput):
-            return softmax(outputs[0]["labels"]).tolist()
+            return self.calibrated(softmax(outputs[0]["labels"]).tolist())
         item = self._as_read(item, rows[0])
         return [_generated(item, rows[0], text) for text in outputs[0]["texts"]]
 

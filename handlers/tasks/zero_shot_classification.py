@@ -179,7 +179,7 @@ class Task(PairTask[ZeroShotInput]):
     ) -> Any:
         scores = self.scores(item, outputs)
         if item.is_decision:
-            return [float(scores[0]), float(1 - scores[0])] if len(scores) == 1 else scores.tolist()
+            return self.decision(scores)
         best = np.argsort(scores, kind="stable")[::-1].tolist()
         return {
             "sequence": item.text,
@@ -195,6 +195,12 @@ class Task(PairTask[ZeroShotInput]):
         # As in the pipeline: the contradiction is the first class, or the last one.
         contradiction = -1 if self.entailment == 0 else 0
         return np.asarray(softmax(logits[:, [contradiction, self.entailment]])[:, 1])
+
+    def decision(self, scores: npt.NDArray[np.float64]) -> list[float]:
+        """Return the probability of each option of a question; one score is of a statement."""
+        probabilities = scores.tolist()
+        whole = [*probabilities, 1 - probabilities[0]] if len(scores) == 1 else probabilities
+        return self.calibrated(whole)
 
     def _decision(self, question: Question) -> ZeroShotInput:
         """Return a question with a hypothesis for each option, or for its statement alone."""

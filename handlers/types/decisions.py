@@ -74,3 +74,17 @@ class Question:
         twice = next((each for each in names if names.count(each) > 1), None)
         if twice is not None:
             raise BadRequest(f"{name} has the option {quote(twice)} twice; send it once.")
+
+
+@dataclass(frozen=True)
+class LabelledQuestion:
+    """A question and its right answer.
+
+    Attributes:
+        answer: the number of the right option.
+        place: the place of its line in a file, for errors, which never quote its content.
+    """
+
+    question: Question
+    answer: int
+    place: str

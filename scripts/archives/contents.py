@@ -32,6 +32,7 @@ from hf_serve.scripts.paths import (
     calibration_file,
     checkpoint_of,
     config_path_of,
+    labelled_file,
     model_name,
 )
 
@@ -112,6 +113,7 @@ def sources_of(config_path: Path) -> list[Path]:
         *map(Path, [handler.model_name or "", *handler.adapters.values()]),
         *([assistant_of(config_path, draft)] if draft else []),
         calibration_file(config_path, config),
+        *([labelled] if (labelled := labelled_file(config_path, config)) else []),
         *([Path(handler.custom)] if handler.custom else []),
     ]
 
@@ -222,7 +224,9 @@ def _no_checkpoint(config_path: Path, folder: Path) -> WrongCheckpoint:
 
 def _export(config_path: Path, config: ModelConfig, folder: Path, build: Path) -> dict[str, Path]:
     """Return the files of an exported model, or of a checkpoint in fewer bits its quality.json."""
-    if config.handler.save_mode == CHECKPOINT and config.handler.dtype == "float32":
+    handler = config.handler
+    exact = handler.save_mode == CHECKPOINT and handler.dtype == "float32"
+    if exact and handler.labelled is None:
         return {}
     # Imported here because torch takes seconds to import and is not needed for float32.
     from hf_serve.scripts.archives.exports import exported  # noqa: PLC0415

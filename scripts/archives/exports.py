@@ -9,13 +9,15 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
+from typing import Any
 
 from hf_serve.handlers import formats
 from hf_serve.handlers.checkpoints.dtypes import cpu_has_bfloat16
 from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.errors import WrongConfig
 from hf_serve.handlers.protocols.base import is_chat
-from hf_serve.handlers.types.request import Request, Sample
+from hf_serve.handlers.types.request import Sample
+from hf_serve.scripts.archives.labelled import labelled_questions
 from hf_serve.scripts.installation import ROOT
 from hf_serve.scripts.paths import ARTIFACTS, BUILD, build_key, calibration_file
 
@@ -62,19 +64,23 @@ def exported(
 
     A lossy export includes `quality.json`, the comparison with the checkpoint in float32. A
     checkpoint that is not exported has that file alone. With `save_mode: auto` there is a file with
-    the format that was chosen. They are kept below `build`, apart for each YAML file.
+    the format that was chosen, and with `labelled` one with the calibration. They are kept below
+    `build`, apart for each YAML file.
 
     Raises:
         ConfigError: the model cannot be exported.
     """
     requests = samples(config_path, config)
+    labelled = labelled_questions(config_path, config)
     folder = build / "exports" / build_key(config_path)
-    digest = fingerprint(config, checkpoint, requests)
+    digest = fingerprint(config, checkpoint, [*requests, *labelled])
     if not _is_current(folder, digest):
         draft = folder.with_name(f".{folder.name}.draft")
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
         formats.export(checkpoint, config, draft, requests)
+        if config.handler.labelled is not None:
+            formats.calibrate(checkpoint, config, draft, labelled)
         (draft / FINGERPRINT).write_text(digest, encoding="utf-8")
         shutil.rmtree(folder, ignore_errors=True)
         draft.rename(folder)
@@ -112,7 +118,7 @@ def _code() -> str:
     return digest.hexdigest()
 
 
-def fingerprint(config: ModelConfig, checkpoint: Path, requests: Sequence[Request]) -> str:
+def fingerprint(config: ModelConfig, checkpoint: Path, requests: Sequence[Any]) -> str:
     """Return a digest of everything an export depends on.
 
     This is the config without the keys of serving alone, the format of `save_mode: auto` on this

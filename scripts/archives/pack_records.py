@@ -44,6 +44,7 @@ class Packed(BaseModel):
         size: the bytes of the files in the archive.
         quality: the file with the quality of an export; None without one.
         choice: the file with the choice of `save_mode: auto`; None without one.
+        calibration: the file with the calibration of decisions; None without one.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -52,6 +53,7 @@ class Packed(BaseModel):
     size: int
     quality: Path | None
     choice: Path | None
+    calibration: Path | None = None
 
 
 class _Kept(BaseModel):

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from hf_serve.handlers.checkpoints.calibration import FILE as CALIBRATION
+from hf_serve.handlers.checkpoints.calibration import CalibrationReport
 from hf_serve.handlers.checkpoints.trial_results import FILE as TRIALS
 from hf_serve.handlers.export.fidelity_report import FILE as QUALITY
 from hf_serve.handlers.export.fidelity_report import FidelityReport
@@ -48,6 +50,7 @@ class Archive:
         quality: how closely a lossy format matches the checkpoint; None for other formats.
         choice: the format that `save_mode: auto` is; None if the YAML names one.
         added: the keys of TorchServe that the packed YAML has and the other one leaves out.
+        calibration: how far decisions can be trusted; None where that was not measured.
     """
 
     name: str
@@ -58,6 +61,7 @@ class Archive:
     quality: FidelityReport | None = None
     choice: Choice | None = None
     added: Values = field(default_factory=dict)
+    calibration: CalibrationReport | None = None
 
 
 def pack(
@@ -128,6 +132,7 @@ def pack(
         FidelityReport.read(packed.quality) if packed.quality else None,
         Choice.read(packed.choice) if packed.choice else None,
         added,
+        CalibrationReport.read(packed.calibration) if packed.calibration else None,
     )
 
 
@@ -190,12 +195,14 @@ def _packed(parts: Contents, target: Path, trials: Path, build: Path) -> Packed:
     """Return what a record has of an archive: its files, and what was made on the way."""
     files = [path.absolute() for path in parts.values() if isinstance(path, Path)]
     exports = {path.parent for path in files if path.is_relative_to(build.absolute())}
-    quality, choice = parts.get(QUALITY), parts.get(CHOICE_FILE)
+    made = {name: parts.get(name) for name in (QUALITY, CHOICE_FILE, CALIBRATION)}
+    quality, choice, calibration = made.values()
     return Packed(
         outputs=[target.absolute(), trials.absolute(), *sorted(exports)],
         size=sum(map(size_of, parts.values())),
         quality=quality if isinstance(quality, Path) else None,
         choice=choice if isinstance(choice, Path) else None,
+        calibration=calibration if isinstance(calibration, Path) else None,
     )
 
 

@@ -52,7 +52,7 @@ class ClassTarget(TextExplanationTarget[sequence_classification.Task]):
         item, outputs = state.input, state.outputs[0]
         if not item.options:
             return dict(enumerate(self.task.scores(item, outputs).tolist()))
-        return dict(zip(item.options, self.task.decision(item, outputs).tolist(), strict=False))
+        return dict(zip(item.options, self.task.decision(item, outputs), strict=False))
 
     def _target(self, state: RequestState) -> int:
         scores, target = self._scores(state), state.settings.target
@@ -88,9 +88,10 @@ class CandidateTarget(TextExplanationTarget[zero_shot_classification.Task]):
 
     def describe(self, state: RequestState, selected: AttributionTarget) -> dict[str, Any]:
         scores, number = self.task.scores(state.input, state.outputs), self._target(state)
+        found = self.task.decision(scores) if state.input.is_decision else scores.tolist()
         labels: list[Label] = [
             {"label": label, "score": score}
-            for label, score in zip(state.input.labels, scores.tolist(), strict=True)
+            for label, score in zip(state.input.labels, found, strict=False)
         ]
         return {
             "texts": self.texts(state, number),
