@@ -59,8 +59,8 @@ def write(folder: Path, mode: str, *, family: str = "Bert", seed: int = 0, **con
     if task.description.generation.texts:
         ids = {name: write_gpt2(folder) for name in ("bos_token_id", "eos_token_id")}
         if family in ("Llama", "Mistral"):
-            llama = {"vocab_size": 400, **_sizes()}
-            _write_model(folder, family, "ForCausalLM", {**llama, **ids, **config}, seed)
+            llama = {"vocab_size": 400, **tiny_sizes()}
+            write_model(folder, family, "ForCausalLM", {**llama, **ids, **config}, seed)
             return folder
         gpt2 = {
             "vocab_size": 400,
@@ -69,15 +69,15 @@ def write(folder: Path, mode: str, *, family: str = "Bert", seed: int = 0, **con
             "n_layer": 2,
             "n_head": 2,
         }
-        _write_model(folder, "GPT2", "LMHeadModel", {**gpt2, **ids, **config}, seed)
+        write_model(folder, "GPT2", "LMHeadModel", {**gpt2, **ids, **config}, seed)
         return folder
     head = task.auto_class.removeprefix("AutoModel") or "Model"
     if head == "ForTableQuestionAnswering":
-        values = {**_sizes(), **write_tapas(folder), "max_position_embeddings": 512, **config}
-        _write_model(folder, "Tapas", "ForQuestionAnswering", values, seed)
+        values = {**tiny_sizes(), **write_tapas(folder), "max_position_embeddings": 512, **config}
+        write_model(folder, "Tapas", "ForQuestionAnswering", values, seed)
         return folder
     tokens = write_bert(folder) if family == "Bert" else write_roberta(folder)
-    _write_model(folder, family, head, {**_sizes(), **tokens, **_named(labels), **config}, seed)
+    write_model(folder, family, head, {**tiny_sizes(), **tokens, **_named(labels), **config}, seed)
     return folder
 
 
@@ -95,14 +95,14 @@ def _write_vision(folder: Path, auto_class: str, config: dict[str, Any], seed: i
         size = {"shortest_edge": 32, "longest_edge": 64}
         YolosImageProcessorPil(size=size).save_pretrained(folder)
         sizes |= {"image_size": [32, 32], "num_detection_tokens": 5}
-        _write_model(folder, "Yolos", head, {**sizes, **config}, seed)
+        write_model(folder, "Yolos", head, {**sizes, **config}, seed)
     elif head == "ForDepthEstimation":
         GLPNImageProcessorPil().save_pretrained(folder)
         # With larger weights, most of its depths would be 0 or 10.
-        _write_model(folder, "GLPN", head, {**PYRAMID, **config}, seed, most=0.3)
+        write_model(folder, "GLPN", head, {**PYRAMID, **config}, seed, most=0.3)
     elif head == "ForSemanticSegmentation":
         SegformerImageProcessorPil(size={"height": 32, "width": 32}).save_pretrained(folder)
-        _write_model(folder, "Segformer", head, {**PYRAMID, **config}, seed, most=0.3)
+        write_model(folder, "Segformer", head, {**PYRAMID, **config}, seed, most=0.3)
     elif head == "ForImageTextToText":
         ViTImageProcessorPil(size={"height": 32, "width": 32}).save_pretrained(folder)
         end = write_gpt2(folder)
@@ -115,16 +115,16 @@ def _write_vision(folder: Path, auto_class: str, config: dict[str, Any], seed: i
         }
         generation = {**GENERATION, **ids, "bos_token_id": end}
         (folder / "generation_config.json").write_text(json.dumps(generation), encoding="utf-8")
-        _write_model(folder, "VisionEncoderDecoder", "Model", {**parts, **ids, **config}, seed)
+        write_model(folder, "VisionEncoderDecoder", "Model", {**parts, **ids, **config}, seed)
     elif head == "ForZeroShotImageClassification":
         CLIPImageProcessorPil(size=32, crop_size=32).save_pretrained(folder)
         ends = {"eos_token_id": 2, "bos_token_id": 0, "projection_dim": 32}
-        text = {**_sizes(), **write_roberta(folder), **ends}
+        text = {**tiny_sizes(), **write_roberta(folder), **ends}
         values = {"text_config": text, "vision_config": sizes, "projection_dim": 32}
-        _write_model(folder, "CLIP", "Model", {**values, **config}, seed)
+        write_model(folder, "CLIP", "Model", {**values, **config}, seed)
     else:
         ViTImageProcessorPil(size={"height": 32, "width": 32}).save_pretrained(folder)
-        _write_model(folder, "ViT", head, {**sizes, **config}, seed)
+        write_model(folder, "ViT", head, {**sizes, **config}, seed)
     return folder
 
 
@@ -149,7 +149,7 @@ def _write_encoder_decoder(folder: Path, family: str, config: dict[str, Any], se
         text = json.dumps({**GENERATION, **start, **generation})
         (folder / "generation_config.json").write_text(text, encoding="utf-8")
     head = "MTModel" if family == "Marian" else "ForConditionalGeneration"
-    _write_model(folder, family, head, {**sizes, **ends, **start, **config}, seed)
+    write_model(folder, family, head, {**sizes, **ends, **start, **config}, seed)
     return folder
 
 
@@ -167,12 +167,13 @@ def _vocabulary(folder: Path) -> bytes:
     return json.dumps(document["model"]["vocab"], sort_keys=True).encode()
 
 
-def _sizes() -> dict[str, int]:
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    return {**sizes, "intermediate_size": 64, "max_position_embeddings": POSITIONS}
+def tiny_sizes() -> dict[str, int]:
+    """Return the sizes of a tiny model."""
+    heads = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    return {**heads, "intermediate_size": 64, "max_position_embeddings": POSITIONS}
 
 
-def _write_model(
+def write_model(
     folder: Path, family: str, head: str, values: dict[str, Any], seed: int, most: float = 0.8
 ) -> None:
     """Write a model whose weights are between `-most` and `most`."""

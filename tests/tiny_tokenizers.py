@@ -106,6 +106,26 @@ def write_gpt2(folder: Path) -> int:
     return int(kernel.token_to_id(end))
 
 
+def write_chat(folder: Path, length: int, *, pairs: bool = False) -> list[str]:
+    """Write a byte-level BPE tokenizer with the marks of messages; returns its tokens in order.
+
+    Args:
+        length: the maximum number of tokens.
+        pairs: whether it has special tokens around two texts.
+    """
+    specials = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    kernel = _byte_level(specials, [*TEXT, *["yes", "no", "Yes", "1", "0"] * 20])
+    if pairs:
+        ends = [(specials[1], 1), (specials[2], 2)]
+        single = f"{specials[1]} $A {specials[2]}"
+        kernel.post_processor = processors.TemplateProcessing(
+            single=single, pair=f"{single} $B {specials[2]}", special_tokens=ends
+        )
+    settings = {"pad_token": specials[0], "eos_token": specials[2], "model_max_length": length}
+    _save(kernel, folder, "PreTrainedTokenizerFast", settings)
+    return [str(kernel.id_to_token(number)) for number in range(kernel.get_vocab_size())]
+
+
 def write_llama(folder: Path) -> int:
     """Write a tokenizer as Llama's of SentencePiece; returns the id of its end token.
 
@@ -155,7 +175,7 @@ def write_siglip(folder: Path) -> None:
     _save(kernel, folder, "SiglipTokenizer", {**settings, **names})
 
 
-def _byte_level(specials: list[str]) -> Tokenizer:
+def _byte_level(specials: list[str], text: list[str] = TEXT) -> Tokenizer:
     kernel = Tokenizer(models.BPE())
     kernel.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     kernel.decoder = decoders.ByteLevel()
@@ -163,7 +183,7 @@ def _byte_level(specials: list[str]) -> Tokenizer:
     trainer = trainers.BpeTrainer(
         vocab_size=400, special_tokens=specials, initial_alphabet=alphabet, show_progress=False
     )
-    kernel.train_from_iterator(TEXT, trainer)
+    kernel.train_from_iterator(text, trainer)
     return kernel
 
 

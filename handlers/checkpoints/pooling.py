@@ -133,6 +133,10 @@ class PoolingHead(torch.nn.Module):
     inputs: tuple[str, ...] = ()
     pools: ClassVar[bool] = True
 
+    def prepare(self, module: PreTrainedModel) -> PreTrainedModel:
+        """Return the part of a model that runs before the reduction; by default all of it."""
+        return module
+
     @abstractmethod
     def forward(
         self, values: torch.Tensor, slots: TextSlots, **inputs: torch.Tensor
@@ -154,7 +158,7 @@ class ModelWithPooling(PreTrainedModel):
 
     def __init__(self, module: PreTrainedModel, reduction: PoolingHead) -> None:
         super().__init__(module.config)
-        self.module = module
+        self.module = reduction.prepare(module)
         self.reduction = reduction.to(module.device)
 
     @property

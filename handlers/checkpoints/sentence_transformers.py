@@ -245,7 +245,7 @@ class SpladeConfig(BaseModel):
         Raises:
             WrongCheckpoint: a file is damaged, or there is a module that is not supported.
         """
-        entries = _entries(directory) if (directory / MODULES).is_file() else []
+        entries = module_entries(directory) if (directory / MODULES).is_file() else []
         unknown = next((each.kind for each in entries if each.kind not in SPLADE_MODULES), None)
         if unknown is not None:
             raise _unsupported(unknown, ("Transformer", SPLADE))
@@ -296,6 +296,8 @@ class DenseConfig(BaseModel):
     bias: bool = True
     activation_function: str = "torch.nn.modules.activation.Tanh"
     use_residual: bool = False
+    module_input_name: str = "sentence_embedding"
+    module_output_name: str | None = None
 
 
 class LayerNormConfig(BaseModel):
@@ -385,7 +387,7 @@ def read_modules(directory: Path, first: Sequence[str]) -> list[ModuleEntry]:
     Raises:
         WrongCheckpoint: a module is not supported, or they are in another order.
     """
-    entries = _entries(directory)
+    entries = module_entries(directory)
     kinds = [each.kind for each in entries]
     if unknown := sorted(set(kinds) - {*first, *LAYERS}):
         raise _unsupported(unknown[0], [*first, *LAYERS])
@@ -411,10 +413,15 @@ def module_kinds(directory: Path) -> list[str]:
         WrongCheckpoint: the file is damaged.
     """
     has_modules = (directory / MODULES).is_file()
-    return [each.kind for each in _entries(directory)] if has_modules else []
+    return [each.kind for each in module_entries(directory)] if has_modules else []
 
 
-def _entries(directory: Path) -> list[ModuleEntry]:
+def module_entries(directory: Path) -> list[ModuleEntry]:
+    """Return all entries of modules.json.
+
+    Raises:
+        WrongCheckpoint: the file is damaged.
+    """
     entries: list[ModuleEntry] = _read(
         directory / MODULES, TypeAdapter(list[ModuleEntry]).validate_json
     )

@@ -162,6 +162,15 @@ def model_classes(auto_class: str, config: PreTrainedConfig) -> Sequence[type]:
     return found if isinstance(found, tuple) else (found,)
 
 
+def classifies_last_token(config: PreTrainedConfig) -> bool:
+    """Return whether the classifier of a model type reads the last token of each text.
+
+    Breaks when decoders for classification have another base class.
+    """
+    kinds = model_classes("AutoModelForSequenceClassification", config)
+    return any(issubclass(each, GenericForSequenceClassification) for each in kinds)
+
+
 def has_model(auto_class: str, config: PreTrainedConfig) -> bool:
     """Return whether an auto class has a class for a config.
 

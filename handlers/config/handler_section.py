@@ -26,6 +26,8 @@ DType = Literal["float32", "bfloat16", "float16", "auto"]
 Hardware = Literal["neuron", "neuronx"]
 DeviceMapPolicy = Literal["auto", "balanced", "balanced_low_0", "sequential"]
 Quantization = Literal["int8", "int8_weights", "int4_weights"]
+# Families of causal rerankers; `handlers/checkpoints/ranking_template.py` has their templates.
+RankingTemplateName = Literal["qwen3_reranker", "mxbai_rerank_v2", "bge_reranker_gemma", "zerank"]
 # Keys that change nothing without another one.
 NEEDED_KEYS = {"vllm_python": "engine", "assistant_revision": "assistant_model"}
 # The keys that go with `mode: custom`.
@@ -287,6 +289,12 @@ class TextKeys(_Section):
     warmup_lengths: list[PositiveInt] = Field(
         default_factory=list,
         description="Text lengths in tokens that run once at load. Without it, `[16, 48]`.",
+    )
+    ranking_template: RankingTemplateName | None = Field(
+        default=None,
+        description="For `sentence_ranking` with a causal model: the family whose template it reads"
+        " pairs in. Without it, the checkpoint's own template of a query and a document, or that of"
+        " the family that `model_name` has.",
     )
     BetterTransformer: bool = Field(
         default=True,

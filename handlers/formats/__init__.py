@@ -50,7 +50,7 @@ def get(save_mode: str) -> BaseFormat:
 def load_checkpoint(spec: ModelSpec) -> Model:
     """Load the checkpoint beside an exported model, and find out which rows may share a batch."""
     model, handler = get(CHECKPOINT).load(spec), spec.config.handler
-    kind = tasks.get(handler.mode).for_config(spec.checkpoint.config)
+    kind = tasks.get(handler.mode).for_checkpoint(spec.checkpoint)
     kind(spec.checkpoint, handler).choose_batching(model)
     return model
 

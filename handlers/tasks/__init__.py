@@ -27,7 +27,7 @@ def load(directory: Path, settings: HandlerSection) -> BaseTask[Any, Any]:
     """
     kind = get(settings.mode)
     checkpoint = kind.checkpoint_class.read(directory, settings)
-    kind = kind.for_config(checkpoint.config)
+    kind = kind.for_checkpoint(checkpoint)
     if settings.custom:
         kind = _with_custom_code(kind, directory, settings.custom)
     checkpoint.check(kind.auto_class_for(checkpoint.config))

@@ -96,6 +96,11 @@ class BaseTask(ABC, Generic[InputT, RowT]):
         return cls
 
     @classmethod
+    def for_checkpoint(cls, checkpoint: Checkpoint) -> type[BaseTask[Any, Any]]:
+        """Return the class of the task for a checkpoint; by default its config says which."""
+        return cls.for_config(checkpoint.config)
+
+    @classmethod
     def auto_class_for(cls, config: PreTrainedConfig) -> str:
         """Return the name of the transformers auto class of a checkpoint with this config."""
         return cls.auto_class

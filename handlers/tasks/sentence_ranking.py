@@ -4,40 +4,43 @@
 -> [{"index": 1, "score": 0.98}, {"index": 0, "score": 0.01}]
 {"inputs": {"text": "Who sings?", "text_pair": "Nina sings."}} -> {"score": 0.98}
 
-A cross-encoder reads the query together with each text: a request is a row for each text. Scores
-are computed as by sentence-transformers' CrossEncoder.
+A reranker reads the query together with each text: a request is a row for each text. Scores are
+computed as by sentence-transformers' CrossEncoder; see `handlers/checkpoints/cross_encoder.py`.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Annotated, Any, ClassVar, NotRequired
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import AliasChoices, Field, PositiveInt
-from transformers import PreTrainedConfig
+from transformers import BatchEncoding, PreTrainedConfig
 from typing_extensions import TypedDict
 
 from ..batching.rows import Outputs
-from ..batching.tokenization import Window
-from ..checkpoints.architecture import is_decoder
+from ..batching.tokenization import Window, check_length, read_in_lower_case, tokenize
+from ..checkpoints.architecture import base_class_for
 from ..checkpoints.checkpoint import Checkpoint
+from ..checkpoints.cross_encoder import OUTPUT, CrossEncoder
+from ..checkpoints.pooling import PoolingHead
+from ..checkpoints.ranking_template import RankingTemplate, WrittenPair, tokens_behind
 from ..config.handler_section import HandlerSection
 from ..config.messages import enumerate_names, quote
-from ..errors import Unprocessable, WrongCheckpoint
+from ..errors import RequestError, TextTooLong, Unprocessable, WrongCheckpoint, attempt
 from ..types.model_info import ModelOutputs, TaskDescription, Wire
 from ..types.parameters import ANY, Parameters, PipelineNames, check_list, check_object, check_text
 from ..types.request import Request
 from .base import BaseTask, Label
 from .bases.labels import sigmoid, softmax
+from .bases.template_rows import tokens_before, written_row
 from .bases.text_pairs import PairTask
 
 FORMS = '{"query": …, "texts": […]} or {"text": …, "text_pair": …}'
 LISTS = ("texts", "documents")
-FILE = "config_sentence_transformers.json"
 Activation = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 # Names are looked up here, and never imported.
 ACTIVATIONS: Mapping[str, Activation] = {
@@ -96,6 +99,12 @@ class PairParameters(RankingParameters):
     max_length: PositiveInt | None = None
     """Cuts a text so that it and the query have this number of tokens, where that is less than the
     model takes."""
+    instruction: str | None = Field(default=None, min_length=1)
+    """What makes a text fit a query, for rerankers whose template has a place for it. Without it,
+    the prompt of `prompt_name`, or what the template has."""
+    prompt_name: str | None = None
+    """Name of a prompt of the checkpoint, which is the instruction, or precedes the query where
+    there is no template. Without it, the default prompt of the checkpoint, if it has one."""
 
 
 class Pair(TypedDict):
@@ -119,16 +128,22 @@ class PairScores(TypedDict):
 
 @dataclass(frozen=True)
 class RankingInput:
-    """A query and its texts; `is_pair` is whether the result is a score and not a ranking."""
+    """A query and its texts.
+
+    Attributes:
+        is_pair: whether the result is a score and not a ranking.
+        prompt: the instruction, or what precedes the query where there is no template.
+    """
 
     query: str
     texts: Sequence[str]
     parameters: PairParameters
     is_pair: bool
+    prompt: str | None = None
 
 
 class Task(PairTask[RankingInput]):
-    """Ranking of texts by a cross-encoder."""
+    """Ranking of texts by a model that reads each together with the query."""
 
     truncated_side = 1
     auto_class = "AutoModelForSequenceClassification"
@@ -140,33 +155,38 @@ class Task(PairTask[RankingInput]):
             input_columns=(("text", "text_pair"), *(("query", name) for name in LISTS)),
             takes_pairs=True,
         ),
-        outputs=ModelOutputs(("logits",)),
+        outputs=ModelOutputs((OUTPUT,)),
         service="rerank",
     )
     parameters = PairParameters
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
+        self.files = CrossEncoder.read(checkpoint)
         super().__init__(checkpoint, settings)
-        self._activation = read_activation(checkpoint)
-        self.labels = checkpoint.labels if checkpoint.config.num_labels > 1 else ()
+        self._activation = read_activation(self.files)
+        self.labels = _labels(checkpoint, self.files.num_labels)
+        self.prompts = sorted(self.files.prompts.texts)
+        if self.files.do_lower_case:
+            read_in_lower_case(self.tokenizer)
 
     @classmethod
-    def for_config(cls, config: PreTrainedConfig) -> type[BaseTask[Any, Any]]:
-        """Return this class for a cross-encoder.
+    def for_checkpoint(cls, checkpoint: Checkpoint) -> type[BaseTask[Any, Any]]:
+        """Return the class for a classifier, a model with modules behind it, or a causal model.
 
         Raises:
-            WrongCheckpoint: it is a causal model, which is trained with its own template.
+            WrongCheckpoint: it is a causal model whose template is not known.
         """
-        if is_decoder(config):
-            kind = next(iter(config.architectures or ()), config.model_type)
-            raise WrongCheckpoint(
-                "handler.mode",
-                f"is sentence_ranking, and the checkpoint is a {kind}: rerankers made from causal"
-                " models read query and text in a template, which this mode does not write",
-                "use a cross-encoder, or mode: sequence_classification with texts that have the"
-                " template",
-            )
-        return cls
+        classes: dict[str, type[Task]] = {"pooled": PooledTask, "logits": CausalTask}
+        return classes.get(CrossEncoder.read(checkpoint).kind, cls)
+
+    @property
+    def reduction(self) -> Callable[[], PoolingHead] | None:
+        return None if self.files.kind == "classifier" else self.files.reduction
+
+    @property
+    def max_tokens(self) -> int | None:
+        limits = (self.settings.max_length or self.files.max_length, self.checkpoint.limit)
+        return min((limit for limit in limits if limit), default=None)
 
     @classmethod
     def example_inputs(cls, text: str) -> Pair:
@@ -181,11 +201,35 @@ class Task(PairTask[RankingInput]):
             inputs = dict(zip(("text", "text_pair"), inputs, strict=True))
         if isinstance(inputs, dict) and inputs.keys() == {"text", "text_pair"}:
             text, text_pair = (self._checked(inputs[name], name) for name in inputs)
-            return RankingInput(text, [text_pair], parameters, is_pair=True)
+            prompt = self._prompt(parameters)
+            return RankingInput(text, [text_pair], parameters, is_pair=True, prompt=prompt)
         return self._ranking(inputs, parameters)
 
     def pairs(self, item: RankingInput) -> list[tuple[str, str]]:
-        return [(item.query, text) for text in item.texts]
+        query = item.query if self.template else (item.prompt or "") + item.query
+        return [(query, text) for text in item.texts]
+
+    def texts_read(self, item: RankingInput, number: int) -> list[str]:
+        """Return the query and a text as the model reads them, to which offsets refer."""
+        texts = self.pairs(item)[number]
+        strips = self.template is not None and self.template.plain.strips
+        return [text.strip() if strips else text for text in texts]
+
+    def encode(self, inputs: Sequence[RankingInput]) -> list[list[Window] | RequestError]:
+        template = self.template
+        if template is None:
+            return super().encode(inputs)
+        written = [
+            [template.write(query, text, item.prompt) for query, text in self.pairs(item)]
+            for item in inputs
+        ]
+        texts = [(each.text, None) for own in written for each in own]
+        encoding = tokenize(self.tokenizer, texts, add_special_tokens=False)
+        starts = accumulate(map(len, written), initial=0)
+        return [
+            attempt(self._written_rows, item, template, own, encoding, start)
+            for item, own, start in zip(inputs, written, starts, strict=False)
+        ]
 
     def truncates(self, item: RankingInput) -> bool:
         wanted = item.parameters.truncate
@@ -199,8 +243,9 @@ class Task(PairTask[RankingInput]):
         return "text_pair" if item.is_pair else f"texts[{number}]"
 
     def lack_of_room(self, tokens: int, limit: int) -> str:
+        others = "the template" if self.template else "the special ones"
         return (
-            f"the query has {tokens:,} tokens with the special ones, and this model takes {limit:,}"
+            f"the query has {tokens:,} tokens with {others}, and this model takes {limit:,}"
             " with a text; shorten the query."
         )
 
@@ -225,10 +270,58 @@ class Task(PairTask[RankingInput]):
                 f"This model has {len(self.labels)} labels, which give texts no order; send pairs"
                 ' {"text": …, "text_pair": …}.'
             )
-        query = self.check_whole_side(self._checked(inputs["query"], "query"))
+        query, prompt = self._checked(inputs["query"], "query"), self._prompt(parameters)
+        self.check_whole_side(f"{prompt or ''}{query}")
         limits = self.settings.max_rows, self.max_characters
         texts = read_texts(inputs[name], name, *limits)
-        return RankingInput(query, texts, parameters, is_pair=False)
+        return RankingInput(query, texts, parameters, is_pair=False, prompt=prompt)
+
+    @property
+    def template(self) -> RankingTemplate | None:
+        """How a pair is written; None where its texts are two inputs of the tokenizer."""
+        return self.files.template
+
+    def _prompt(self, parameters: PairParameters) -> str | None:
+        """Return the instruction, or the prompt of a name.
+
+        Raises:
+            BadRequest: there is no prompt of that name.
+            Unprocessable: the model has no place for an instruction.
+        """
+        instruction, name = parameters.instruction, parameters.prompt_name
+        if instruction is not None:
+            if self.template is None or self.template.instructed is None:
+                raise Unprocessable(
+                    "parameters: instruction is not supported by this model, which reads the query"
+                    " and the text alone; leave it out, or write it in the query."
+                )
+            return self._checked(instruction, "parameters: instruction")
+        return self.files.prompts.choose(None, name, None) or None
+
+    def _written_rows(
+        self,
+        item: RankingInput,
+        template: RankingTemplate,
+        written: Sequence[WrittenPair],
+        encoding: BatchEncoding,
+        start: int,
+    ) -> list[Window]:
+        names, limit = self.tokenizer.model_input_names, self.length_limit(item)
+        lengths = [len(encoding.encodings[start + number]) for number in range(len(written))]
+        if limit is None or max(lengths) <= limit:
+            places = enumerate(written, start)
+            return [written_row(encoding, number, each, names) for number, each in places]
+        if not self.truncates(item):
+            for number, length in enumerate(lengths):
+                check_length(length, self.max_tokens, self.name_of(item, number))
+        behind = tokens_behind(self.tokenizer, template.frame(item.prompt), item.prompt or "")
+        before = tokens_before(encoding.encodings[start], written[0])
+        if before + len(behind) >= limit:
+            raise TextTooLong(self.lack_of_room(before + len(behind), limit))
+        return [
+            written_row(encoding, number, each, names, limit, behind)
+            for number, each in enumerate(written, start)
+        ]
 
     def _checked(self, text: Any, name: str) -> str:
         return check_text(text, name, self.max_characters)
@@ -240,15 +333,40 @@ class Task(PairTask[RankingInput]):
         return {"scores": [{"label": label, "score": score} for label, score in pairs]}
 
 
-def read_activation(checkpoint: Checkpoint) -> Activation:
+class PooledTask(Task):
+    """Ranking by a model without a head, which has pooling and dense layers behind it."""
+
+    auto_class = "AutoModel"
+
+    @classmethod
+    def auto_class_for(cls, config: PreTrainedConfig) -> str:
+        return base_class_for(config)
+
+
+class CausalTask(Task):
+    """Ranking by the logits that a causal model has behind a pair."""
+
+    auto_class = "AutoModelForCausalLM"
+
+
+def _labels(checkpoint: Checkpoint, count: int) -> Sequence[str]:
+    """Return the names of several scores of a pair; none for a single one."""
+    if count <= 1:
+        return ()
+    if count == checkpoint.config.num_labels:
+        return checkpoint.labels
+    return [f"LABEL_{number}" for number in range(count)]
+
+
+def read_activation(files: CrossEncoder) -> Activation:
     """Return the function that turns the logits of a row into scores.
 
     Raises:
         WrongCheckpoint: the checkpoint names a function that is not known.
     """
-    name = _declared(checkpoint)
+    name = files.activation
     if name is None:
-        return sigmoid if checkpoint.config.num_labels == 1 else np.asarray
+        return sigmoid if files.num_labels == 1 else np.asarray
     if not isinstance(name, str) or name not in ACTIVATIONS:
         raise WrongCheckpoint(
             "config.json",
@@ -256,27 +374,6 @@ def read_activation(checkpoint: Checkpoint) -> Activation:
             f"use one of {enumerate_names(ACTIVATIONS)}",
         )
     return ACTIVATIONS[name]
-
-
-def _declared(checkpoint: Checkpoint) -> Any:
-    config = checkpoint.config
-    own = getattr(config, "sentence_transformers", None)
-    candidates = (
-        _of_file(checkpoint),
-        own.get("activation_fn") if isinstance(own, Mapping) else None,
-        getattr(config, "sbert_ce_default_activation_function", None),
-    )
-    return next((name for name in candidates if name is not None), None)
-
-
-def _of_file(checkpoint: Checkpoint) -> Any:
-    path = checkpoint.directory / FILE
-    if not path.is_file():
-        return None
-    try:
-        return json.loads(path.read_text(encoding="utf-8")).get("activation_fn")
-    except (ValueError, AttributeError):
-        raise WrongCheckpoint(FILE, "is damaged", "correct the file or remove it") from None
 
 
 def read_texts(texts: Any, name: str, max_rows: int, max_characters: int) -> list[str]:

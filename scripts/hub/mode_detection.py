@@ -57,6 +57,7 @@ ENTITIES = "zero_shot_token_classification"
 NAMED_BY_FILES = ("late_interaction", "sentence_similarity", ENTITIES)
 SENTENCE_TRANSFORMERS = "config_sentence_transformers.json"
 MODULES = "modules.json"
+LOGIT_SCORE = "LogitScore"
 COLBERT = "artifact.metadata"
 README = "README.md"
 FRONT_MATTER = re.compile(r"\A---\r?\n(.*?)\r?\n---", re.DOTALL)
@@ -115,13 +116,15 @@ def detect_mode(
     found = _sentence_transformers_mode(folder, names)
     if found and found.mode != "sentence_embedding":
         return found
-    config = Checkpoint.read(folder, HandlerSection(mode="feature_extraction")).config
+    handler = HandlerSection(mode="feature_extraction", model_name=place)
+    checkpoint = Checkpoint.read(folder, handler)
+    config = checkpoint.config
     if found:
         return DetectedMode(_mode_of_vectors(config), found.reason)
     architecture = (config.architectures or [""])[0]
     if config.model_type in FAMILIES_OF_PAGES:
         return DetectedMode("late_interaction", f"it is a {config.model_type} model")
-    candidates = _candidates(config, architecture)
+    candidates = _candidates(checkpoint, architecture)
     if hub_mode in candidates:
         return DetectedMode(
             hub_mode, f"it has a {architecture}, and its task on the hub is {hub_mode}"
@@ -129,7 +132,8 @@ def detect_mode(
     reason = f"it has a {architecture}" if architecture else "its config names no architecture"
     if len(candidates) == 1:
         return DetectedMode(candidates[0], reason)
-    if "sentence_ranking" in candidates and config.num_labels > 1:
+    classifies = {"sentence_ranking", "sequence_classification"} <= {*candidates}
+    if classifies and config.num_labels > 1:
         candidates.remove("sentence_ranking")
     by_files = _mode_by_files(folder, config, candidates)
     if by_files:
@@ -144,12 +148,13 @@ def mode_of_hub_task(hub_task: str | None) -> str | None:
     return mode if mode in modes() else None
 
 
-def _candidates(config: PreTrainedConfig, architecture: str) -> list[str]:
+def _candidates(checkpoint: Checkpoint, architecture: str) -> list[str]:
     """Return the modes whose auto class loads an architecture, without modes of another input."""
+    config = checkpoint.config
     reads_images = has_model("AutoModelForImageClassification", config)
     base, other = list[str](), list[str]()
     for mode in modes():
-        auto_class = _auto_class(mode, config)
+        auto_class = _auto_class(mode, checkpoint)
         if auto_class in BASES and (mode == IMAGE_VECTORS) != reads_images:
             continue
         if auto_class and _loads(auto_class, config, architecture):
@@ -157,10 +162,10 @@ def _candidates(config: PreTrainedConfig, architecture: str) -> list[str]:
     return other or [mode for mode in base if mode not in NAMED_BY_FILES]
 
 
-def _auto_class(mode: str, config: PreTrainedConfig) -> str | None:
+def _auto_class(mode: str, checkpoint: Checkpoint) -> str | None:
     """Return the auto class of a mode for a checkpoint; None if the mode refuses its kind."""
     try:
-        return tasks.get(mode).for_config(config).auto_class_for(config)
+        return tasks.get(mode).for_checkpoint(checkpoint).auto_class_for(checkpoint.config)
     except WrongCheckpoint:
         return None
 
@@ -178,7 +183,9 @@ def _mode_by_files(
 ) -> tuple[str, str] | None:
     """Return the mode of a checkpoint that several fit, and what tells it from the others."""
     labels = getattr(config, "id2label", None) or {}
+    writes = "text_generation" in candidates
     found: Iterable[tuple[str, bool, str]] = (
+        ("sentence_ranking", writes, "the template or the name of a reranker"),
         ("image_text_to_text", _has_chat_template(folder), "a chat template"),
         ("sentence_ranking", len(labels) == 1, "one label"),
         ("translation", config.model_type in ("marian", "m2m_100", "nllb"), "is made to translate"),
@@ -221,6 +228,8 @@ def _sentence_transformers_mode(folder: Path, names: Collection[str]) -> Detecte
     )
     if sparse:
         return DetectedMode("sparse_embedding", f"its modules have a {sparse}")
+    if LOGIT_SCORE in ends:
+        return DetectedMode("sentence_ranking", f"its modules have a {LOGIT_SCORE}")
     return DetectedMode("sentence_embedding", f"it has the {MODULES} of sentence-transformers")
 
 

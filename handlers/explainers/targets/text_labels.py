@@ -128,7 +128,7 @@ class RankingTarget(TextExplanationTarget[sentence_ranking.Task]):
     example_target = 0
 
     def texts(self, state: RequestState, number: int) -> list[str]:
-        return [state.input.query, state.input.texts[number]]
+        return self.task.texts_read(state.input, number)
 
     def select(self, state: RequestState) -> list[AttributionTarget]:
         row, label = self._place(state, state.settings.target)

@@ -59,6 +59,7 @@ from hf_serve.handlers.compat.transformers import (
     TrainerSpec,
     bytes_of_letters,
     can_be_repeated,
+    classifies_last_token,
     continue_cache,
     create_manager,
     default_settings,
@@ -168,8 +169,9 @@ def test_a_state_is_told_from_a_cache() -> None:
 
 
 def test_heads_of_decoders_read_the_last_token() -> None:
-    assert reads_last_token(LlamaForSequenceClassification(LLAMA))
+    assert reads_last_token(LlamaForSequenceClassification(LLAMA)) and classifies_last_token(LLAMA)
     assert not reads_last_token(BertModel(BertConfig(**SIZE, intermediate_size=16)))
+    assert not classifies_last_token(BertConfig())
 
 
 @pytest.mark.parametrize(

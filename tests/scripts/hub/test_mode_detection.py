@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from hf_serve.scripts.hub.mode_detection import ModeNotCertain, detect_mode, mode_of_hub_task
+from tests.reference.rerankers import KINDS
+from tests.reference.rerankers import write as write_reranker
 from tests.sentences import refused
 
 POOLING = [
@@ -16,6 +18,7 @@ POOLING = [
     {"idx": 1, "type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
 ]
 SPLADE = [{**POOLING[0]}, {"idx": 1, "type": "sentence_transformers.models.SpladePooling"}]
+LOGIT_SCORE = [{**POOLING[0]}, {"idx": 1, "type": "sentence_transformers.modules.LogitScore"}]
 LABELS = {"0": "contradiction", "1": "entailment"}
 
 # Checkpoints of one architecture of each kind that people deploy.
@@ -80,6 +83,7 @@ def test_the_architecture_names_the_mode(
         ({"modules": SPLADE}, "sparse_embedding"),
         ({"config_sentence_transformers": {"model_type": "SparseEncoder"}}, "sparse_embedding"),
         ({"config_sentence_transformers": {"model_type": "CrossEncoder"}}, "sentence_ranking"),
+        ({"modules": LOGIT_SCORE}, "sentence_ranking"),
         (
             {"modules": POOLING, "config_sentence_transformers": {"model_type": "ColBERT"}},
             "late_interaction",
@@ -120,6 +124,24 @@ def test_a_classifier_with_one_label_ranks(tmp_path: Path) -> None:
     one = {"id2label": {"0": "LABEL_0"}}
     folder = write(tmp_path, "bert", "BertForSequenceClassification", config=one)
     assert detect_mode(folder).mode == "sentence_ranking"
+
+
+@pytest.mark.parametrize(
+    ("place", "mode"),
+    [("Qwen/Qwen3-Reranker-0.6B", "sentence_ranking"), ("Qwen/Qwen3-0.6B", "text_generation")],
+)
+def test_the_name_of_a_family_of_rerankers_names_the_mode(
+    tmp_path: Path, place: str, mode: str
+) -> None:
+    write_reranker(tmp_path / "model", "bare")
+    path = tmp_path / "model" / "tokenizer_config.json"
+    path.write_text(path.read_text().replace("chat_template", "other"))
+    assert detect_mode(tmp_path / "model", place=place).mode == mode
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_reranker_is_known_by_its_template_or_its_modules(tmp_path: Path, kind: str) -> None:
+    assert detect_mode(write_reranker(tmp_path / "model", kind)).mode == "sentence_ranking"
 
 
 @pytest.mark.parametrize(
