@@ -11,10 +11,11 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from transformers import GenerationConfig
 
@@ -117,6 +118,19 @@ class BatchScheduler(Model):
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
         with self._one_thread:
             return self._model.forward(batch)
+
+    def with_adapters(self, adapters: Sequence[str | None]) -> AbstractContextManager[None]:
+        return self._model.with_adapters(adapters)
+
+    def read_prefix(self, ids: Sequence[int]) -> Any:
+        with self._one_thread:
+            return self._model.read_prefix(ids)
+
+    def last_scores(
+        self, batch: Mapping[str, torch.Tensor], lengths: Sequence[int], prefix: Any = None
+    ) -> np.ndarray[Any, np.dtype[np.float32]]:
+        with self._one_thread:
+            return self._model.last_scores(batch, lengths, prefix)
 
     def forward_with_gradients(
         self, batch: Mapping[str, torch.Tensor]

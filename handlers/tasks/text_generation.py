@@ -370,14 +370,10 @@ class Task(GenerationTask[Any]):
         """Run rows that are all prompts, or all questions."""
         if not isinstance(rows[0], AnswerRow):
             return super().run(model, rows, meter, deadline)
-        if isinstance(model, ContinuousModel | BatchScheduler):
-            sentence = (
-                "Questions are not answered with continuousBatching; leave it out of the YAML of"
-                " the model."
-            )
-            return [Unprocessable(sentence) for _ in rows]
         padding = replace(self.padding, side="right")
-        return AnswerReader(model, padding, self.budget, meter, deadline).read(rows)
+        reader = AnswerReader(model, padding, self.budget, meter, deadline)
+        # A model that runs several requests at once runs the questions between their steps.
+        return model.run_exclusively(partial(reader.read, rows), deadline)
 
     def _parse_prompt(self, request: Request, parameters: GenerationParameters) -> PromptInput:
         inputs, stream = request.inputs, request.stream

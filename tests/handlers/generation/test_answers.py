@@ -12,15 +12,19 @@ import torch
 
 from hf_serve.handlers.batching.padding import Padding, pad
 from hf_serve.handlers.batching.rows import Row
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.engine import Engine
 from hf_serve.handlers.errors import RequestTooLarge, Unprocessable
 from hf_serve.handlers.formats.pretrained import PretrainedModel
 from hf_serve.handlers.generation.answers import LABELS
+from hf_serve.handlers.generation.backends.transformers_paged import PagedModel
+from hf_serve.handlers.generation.batch_scheduler import BatchScheduler
 from hf_serve.handlers.types.decisions import PREDICATE, Option, Question
 from hf_serve.handlers.types.request import Request, TokenCount
 from tests import families, tiny_answers
 from tests.handlers.generation.test_chat import TEMPLATE
 from tests.sentences import Sentence
-from tests.serving import Served
+from tests.serving import Served, differences
 
 CHAT = TEMPLATE.replace("assistant: ", "assistant:\n")
 TEXT = "Nina Vogel sings in the old bar near the river in Paris on Mondays."
@@ -31,6 +35,7 @@ QUESTIONS = [
     Question("choice", TEXT, "What is it about?", OPTIONS),
     Question("score", TEXT, "How old is the bar?", (Option("new"), Option("old"))),
 ]
+EXPLAINED = {"method": "feature_ablation", "granularity": "token"}
 OTHER = Question("predicate", "The weather is nice today.", "It rains.")
 
 
@@ -165,11 +170,28 @@ def test_questions_and_prompts_share_a_batch(load: Callable[..., Served]) -> Non
     assert text == expected_text and found == pytest.approx(expected(model, OTHER), abs=1e-5)
 
 
+@pytest.mark.parametrize("scheduler", [BatchScheduler, PagedModel])
+def test_continuous_batching_answers_questions(
+    load: Callable[..., Served], tmp_path: Path, scheduler: type[BatchScheduler]
+) -> None:
+    model = load()
+    folder = tiny_answers.write(tmp_path / "model")
+    handler = {"mode": tiny_answers.MODE, "dtype": "float32"}
+    config = ModelConfig.parse({"handler": handler, "continuousBatching": True})
+    engine = Engine.load(folder, config)
+    if scheduler is BatchScheduler:
+        engine.model = BatchScheduler(model.engine.model, 4, 4)
+    assert isinstance(engine.model, scheduler)
+    found = engine.predict([Request(each) for each in (*QUESTIONS, OTHER)])
+    for own, question in zip(found, (*QUESTIONS, OTHER), strict=True):
+        assert own == pytest.approx(expected(model, question), abs=1e-4)
+    (explained,) = engine.explain([Request(QUESTIONS[2], EXPLAINED)])
+    (same,) = model.engine.explain([Request(QUESTIONS[2], EXPLAINED)])
+    assert not differences(explained, same, 1e-4)
+
+
 def test_predicates_have_two_options_by_default() -> None:
     assert OTHER.options is PREDICATE
-
-
-EXPLAINED = {"method": "feature_ablation", "granularity": "token"}
 
 
 @pytest.mark.parametrize("template", [None, CHAT])
