@@ -66,6 +66,14 @@ CONVERT = (
     "write its tokenizer.json once, where the packages sentencepiece and protobuf are installed: "
     'AutoTokenizer.from_pretrained("FOLDER").save_pretrained("FOLDER")'
 )
+# Model types of other libraries, and what is served in their place.
+OTHER_LIBRARIES: Mapping[str, tuple[str, str]] = {
+    "GLiClass": (
+        "GLiClass",
+        "use a model of natural language inference with mode: zero_shot_classification",
+    ),
+    "extractor": ("GLiNER2", "use a GLiNER with mode: zero_shot_token_classification"),
+}
 # Tokenizers without a limit have a model_max_length of 1e30.
 UNLIMITED = 1_000_000
 # Of model types whose own tokenizer takes no texts, or is no fast one: one with its vocabulary.
@@ -336,6 +344,11 @@ def _unknown_type(path: Path) -> WrongCheckpoint | None:
         document = json.loads(path.read_text(encoding="utf-8"))
         named = next(iter((document.get("auto_map") or {}).values()), None)
         kind = document.get("model_type", "of no name")
+        if kind in OTHER_LIBRARIES:
+            library, remedy = OTHER_LIBRARIES[kind]
+            return WrongCheckpoint(
+                str(path), f"is the config of a {library}, which this kit does not serve", remedy
+            )
         if named and kind not in CONFIG_MAPPING:
             return WrongCheckpoint(
                 str(path),

@@ -1,18 +1,20 @@
-"""Fast tokenizers of translation models that have SentencePiece files and no `tokenizer.json`.
+"""Fast tokenizers of models that have SentencePiece files and no `tokenizer.json`.
 
-transformers has no fast tokenizer for Marian and M2M100, and makes those of NLLB and mBART with
-packages that are not installed here. This module makes all of them from the files themselves.
+transformers has no fast tokenizer for Marian and M2M100, and makes those of NLLB, mBART and DeBERTa
+with packages that are not installed here. This module makes all of them from the files themselves.
 
 Token ids are those of transformers' slow tokenizers, but for texts with characters that the
 SentencePiece model of the source language does not know: where the shared vocabulary of a Marian
-model has them, they are found one by one, and not in whole runs.
+model has them, they are found one by one, and not in whole runs. For DeBERTa they are the ids of
+the fast tokenizer of transformers 4, for which a character without a token is unknown.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,27 @@ END = "</s>"
 MASK = "<mask>"
 # Less than any sum of scores of pieces: a token with it is found for unknown characters only.
 LOWEST_SCORE = -1e4
+# The special tokens by the names that tokenizers have for them.
+NAMED = {
+    "bos_token": "<s>",
+    "pad_token": "<pad>",
+    "eos_token": END,
+    "unk_token": UNKNOWN,
+    "mask_token": MASK,
+}
+DEBERTA = {
+    **dict.fromkeys(("bos_token", "cls_token"), "[CLS]"),
+    **dict.fromkeys(("eos_token", "sep_token"), "[SEP]"),
+    "pad_token": "[PAD]",
+    "unk_token": "[UNK]",
+    "mask_token": "[MASK]",
+}
+# The classes of tokenizers of model types whose settings may name none.
+OF_MODEL_TYPES = {
+    "deberta-v2": "DebertaV2Tokenizer",
+    "marian": "MarianTokenizer",
+    "mbart": "MBartTokenizer",
+}
 NORMAL = ModelProto.SentencePiece.NORMAL
 
 
@@ -47,19 +70,25 @@ class SentencePieceModel:
 
     Attributes:
         pieces: the score of each piece, in order; without control symbols.
+        names: all pieces in order.
         has_merges: it was trained with byte-pair encoding; otherwise with a unigram model.
         characters: the compiled map of characters to normalize; empty for none.
         trims: spaces at the ends, and repeated ones, are removed.
     """
 
     pieces: Mapping[str, float]
+    names: Sequence[str]
     has_merges: bool
     characters: bytes
     trims: bool
 
     @classmethod
-    def read(cls, path: Path) -> SentencePieceModel:
+    def read(cls, path: Path, *, without_bytes: bool = False) -> SentencePieceModel:
         """Read a file.
+
+        Args:
+            without_bytes: whether a character that is no piece is unknown, also where the model
+                has a piece for each of its bytes.
 
         Raises:
             ValueError: it is not one, or has a kind of model that no fast tokenizer equals.
@@ -69,7 +98,8 @@ class SentencePieceModel:
         except DecodeError:
             raise ValueError(f"{path.name} is not a SentencePiece model") from None
         trainer, normalizer = model.trainer_spec, model.normalizer_spec
-        is_plain = normalizer.add_dummy_prefix and not trainer.byte_fallback
+        has_bytes = trainer.byte_fallback and not without_bytes
+        is_plain = normalizer.add_dummy_prefix and not has_bytes
         if trainer.model_type not in (TrainerSpec.UNIGRAM, TrainerSpec.BPE) or not is_plain:
             raise ValueError(f"{path.name} is neither a plain unigram model nor one of pairs")
         scores = {piece.piece: piece.score for piece in model.pieces if piece.type == NORMAL}
@@ -77,14 +107,16 @@ class SentencePieceModel:
             raise ValueError(f"{path.name} has no pieces")
         return cls(
             scores,
+            [piece.piece for piece in model.pieces],
             trainer.model_type == TrainerSpec.BPE,
             normalizer.precompiled_charsmap,
             normalizer.remove_extra_whitespaces,
         )
 
-    def tokenizer(self, tokens: Sequence[str]) -> Tokenizer:
+    def tokenizer(self, tokens: Sequence[str], unknown: str) -> Tokenizer:
         """Return a tokenizer whose ids are the places of the tokens, which include all pieces."""
-        tokenizer = Tokenizer(self._pairs(tokens) if self.has_merges else self._unigram(tokens))
+        make = self._pairs if self.has_merges else self._unigram
+        tokenizer = Tokenizer(make(tokens, unknown))
         steps: list[Any] = [normalizers.Precompiled(self.characters)] if self.characters else []
         if self.trims:
             steps += [
@@ -96,18 +128,18 @@ class SentencePieceModel:
         tokenizer.decoder = decoders.Metaspace()
         return tokenizer
 
-    def _unigram(self, tokens: Sequence[str]) -> Unigram:
+    def _unigram(self, tokens: Sequence[str], unknown: str) -> Unigram:
         scores = [(token, self._unigram_score(token)) for token in tokens]
-        return Unigram(scores, unk_id=tokens.index(UNKNOWN), byte_fallback=False)
+        return Unigram(scores, unk_id=tokens.index(unknown), byte_fallback=False)
 
     def _unigram_score(self, token: str) -> float:
         """Return the score of a piece; a token that is none never wins over its characters."""
         other = LOWEST_SCORE if len(token) == 1 else 2 * LOWEST_SCORE * len(token)
         return self.pieces.get(token, other)
 
-    def _pairs(self, tokens: Sequence[str]) -> BPE:
+    def _pairs(self, tokens: Sequence[str], unknown: str) -> BPE:
         ids = {token: number for number, token in enumerate(tokens)}
-        return BPE(ids, self._merges(), unk_token=UNKNOWN, fuse_unk=True)
+        return BPE(ids, self._merges(), unk_token=unknown, fuse_unk=True)
 
     def _merges(self) -> list[tuple[str, str]]:
         """Return the pairs that make a piece; a higher score is merged earlier."""
@@ -140,6 +172,8 @@ class Family:
         template: the special tokens around a text, `$A`; `{source}` is the token of its language.
         source: the language of a text where the checkpoint sets none.
         code: how a language is written as a token.
+        named: the special tokens by the names that tokenizers have for them.
+        without_bytes: whether a character that is no piece is unknown.
     """
 
     file: str
@@ -147,6 +181,8 @@ class Family:
     template: str
     source: str = ""
     code: str = "{}"
+    named: Mapping[str, str] = field(default_factory=lambda: NAMED)
+    without_bytes: bool = False
 
 
 def has_sentencepiece_only(directory: Path) -> bool:
@@ -165,12 +201,14 @@ def read_tokenizer(directory: Path, settings: Mapping[str, Any]) -> PreTrainedTo
     """
     family = FAMILIES[_class_name(directory)]
     own = _document(directory / "tokenizer_config.json")
-    model = SentencePieceModel.read(directory / family.file)
+    path = directory / family.file
+    model = SentencePieceModel.read(path, without_bytes=family.without_bytes)
     vocabulary = family.vocabulary(directory, model)
     extra = [piece for piece in model.pieces if piece not in set(vocabulary.tokens)]
-    backend = model.tokenizer([*vocabulary.tokens, *extra])
+    backend = model.tokenizer([*vocabulary.tokens, *extra], family.named["unk_token"])
     backend.add_tokens([AddedToken(code, normalized=False) for code in vocabulary.codes])
-    named = _named(vocabulary.tokens)
+    known_tokens = set(vocabulary.tokens)
+    named = {name: token for name, token in family.named.items() if token in known_tokens}
     special = [*named.values(), *vocabulary.special]
     backend.add_special_tokens([AddedToken(token, normalized=False) for token in special])
     source = family.code.format(own.get("src_lang") or family.source)
@@ -182,7 +220,8 @@ def read_tokenizer(directory: Path, settings: Mapping[str, Any]) -> PreTrainedTo
         **named,
         **{name: value for name, value in known.items() if value is not None},
     )
-    tokenizer.ids = len(vocabulary.tokens)
+    # Tokens that are added later have ids behind the last one of the model.
+    tokenizer.ids = len(vocabulary.tokens) if extra else sys.maxsize
     return tokenizer
 
 
@@ -195,9 +234,7 @@ def _class_name(directory: Path) -> str:
         return name.removesuffix("Fast")
     if config.get("model_type") == "m2m_100":
         return "M2M100Tokenizer" if (directory / "vocab.json").is_file() else "NllbTokenizer"
-    return {"marian": "MarianTokenizer", "mbart": "MBartTokenizer"}.get(
-        str(config.get("model_type")), ""
-    )
+    return OF_MODEL_TYPES.get(str(config.get("model_type")), "")
 
 
 def _marian(directory: Path, model: SentencePieceModel) -> Vocabulary:
@@ -218,6 +255,15 @@ def _m2m100(directory: Path, model: SentencePieceModel) -> Vocabulary:
     if not languages:
         raise ValueError("special_tokens_map.json names no languages")
     return Vocabulary([*_listed(directory / "vocab.json"), *languages], languages)
+
+
+def _deberta(directory: Path, model: SentencePieceModel) -> Vocabulary:
+    """Return the pieces in their order, which begins with special tokens, and the mask."""
+    added = [] if DEBERTA["mask_token"] in model.names else [DEBERTA["mask_token"]]
+    missing = set(DEBERTA.values()) - {*model.names, *added}
+    if missing:
+        raise ValueError(f"spm.model has no {enumerate_names(sorted(missing))}")
+    return Vocabulary([*model.names, *added])
 
 
 def _fairseq(codes: Sequence[str]) -> Callable[[Path, SentencePieceModel], Vocabulary]:
@@ -250,14 +296,14 @@ FAMILIES = {
     "MBart50Tokenizer": Family(
         "sentencepiece.bpe.model", _fairseq(MBART50_CODES), "{source} $A </s>", "en_XX"
     ),
+    "DebertaV2Tokenizer": Family(
+        "spm.model", _deberta, "[CLS] $A [SEP]", named=DEBERTA, without_bytes=True
+    ),
 }
 
 
-def _named(tokens: Sequence[str]) -> dict[str, str]:
-    """Return the special tokens of a vocabulary by the names that tokenizers have for them."""
-    named = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": END, "unk_token": UNKNOWN}
-    named |= {"mask_token": MASK}
-    return {name: token for name, token in named.items() if token in tokens}
+# Of tokenizers that read pairs of texts.
+PAIRS = {"[CLS] $A [SEP]": "[CLS] $A [SEP] $B:1 [SEP]:1"}
 
 
 def _add_template(backend: Tokenizer, template: str) -> None:
@@ -266,7 +312,7 @@ def _add_template(backend: Tokenizer, template: str) -> None:
     missing = [token for token, number in ids if number is None]
     if missing:
         raise ValueError(f"the vocabulary has no {enumerate_names(missing)}")
-    pair = template.replace("$A", "$A $B")
+    pair = PAIRS.get(template) or template.replace("$A", "$A $B")
     backend.post_processor = TemplateProcessing(single=template, pair=pair, special_tokens=ids)
 
 

@@ -56,6 +56,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         os.chdir(place)  # Trained models name the files that they were made from.
         parts = [part for kind in ("unigram", "bpe") for part in _parts(Path(), kind)]
+        parts.append(_deberta(Path()))
     lines = (json.dumps(part, ensure_ascii=False) + "\n" for part in parts)
     (HERE / "sentencepiece.jsonl").write_text("".join(lines), encoding="utf-8")
 
@@ -77,6 +78,26 @@ def _parts(place: Path, kind: str) -> list[dict[str, Any]]:
         _part(kind, "MBart50Tokenizer", {MODEL: model}, [model], {}),
         _part(kind, "MBartTokenizer", {MODEL: model}, [model], {}),
     ]
+
+
+def _deberta(place: Path) -> dict[str, Any]:
+    """Return the files of a DeBERTa, with the tokens of the fast tokenizer."""
+    names = {"pad": "[PAD]", "bos": "[CLS]", "eos": "[SEP]", "unk": "[UNK]"}
+    special = {f"{name}_id": number for number, name in enumerate(names)}
+    special |= {f"{name}_piece": token for name, token in names.items()}
+    texts = [*TEXT, *OTHER_LANGUAGES]
+    path = _train(place / "spm", "unigram", texts, 450, byte_fallback=True, **special)
+    tokenizer = transformers.DebertaV2TokenizerFast(vocab_file=str(path))
+    return {
+        "class": "DebertaV2Tokenizer",
+        "kind": "unigram",
+        "files": {"spm.model": base64.b64encode(path.read_bytes()).decode()},
+        "documents": {
+            "tokenizer_config.json": {"do_lower_case": False, "vocab_type": "spm"},
+            "config.json": {"model_type": "deberta-v2"},
+        },
+        "rows": [[text, tokenizer(text)["input_ids"]] for text in TEXTS],
+    }
 
 
 def _part(
@@ -108,7 +129,7 @@ def _published(tokenizer: Any, model: Path, codes: list[str]) -> Any:
     return transformers.NllbTokenizer(str(model), added_tokens_decoder=decoder)
 
 
-def _train(place: Path, kind: str, texts: list[str], size: int) -> Path:
+def _train(place: Path, kind: str, texts: list[str], size: int, **options: Any) -> Path:
     rules = place.with_suffix(".tsv")
     spelled = ((_codes(old), _codes(new)) for old, new in CHARACTERS.items())
     rules.write_text("".join(f"{old}\t{new}\n" for old, new in spelled), encoding="utf-8")
@@ -120,6 +141,7 @@ def _train(place: Path, kind: str, texts: list[str], size: int) -> Path:
         hard_vocab_limit=False,
         normalization_rule_tsv=str(rules),
         minloglevel=2,
+        **options,
     )
     return place.with_name(f"{place.name}.model")
 

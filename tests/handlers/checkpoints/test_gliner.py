@@ -10,9 +10,14 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from hf_serve.handlers import tasks
+from hf_serve.handlers.batching.words import tokenize_words
+from hf_serve.handlers.checkpoints.checkpoint import Checkpoint
+from hf_serve.handlers.checkpoints.gliner import GlinerCheckpoint
 from hf_serve.handlers.config.handler_section import HandlerSection
 from hf_serve.handlers.errors import WrongCheckpoint
 from tests import tiny_gliner
+from tests.reference.test_sentencepiece import PARTS
+from tests.reference.test_sentencepiece import write as write_tokenizer
 from tests.sentences import refused
 from tests.serving import Served
 from tests.tiny_gliner import DEBERTA, Kind
@@ -62,6 +67,28 @@ def test_what_is_not_computed_is_refused_without_the_weights(
 def test_another_checkpoint_is_refused(tmp_path: Path) -> None:
     with refused(WrongCheckpoint, "gliner_config.json", "token_classification"):
         tasks.load(tmp_path, HANDLER)
+
+
+@pytest.mark.parametrize(("kind", "library"), [("GLiClass", "GLiClass"), ("extractor", "GLiNER2")])
+def test_checkpoints_of_related_libraries_are_refused_by_their_names(
+    tmp_path: Path, kind: str, library: str
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}), encoding="utf-8")
+    with refused(WrongCheckpoint, "config.json", library):
+        Checkpoint.read(tmp_path, HandlerSection(mode="zero_shot_classification"))
+
+
+def test_the_tokens_of_labels_are_added_to_the_sentencepiece_model_of_an_encoder(
+    tmp_path: Path,
+) -> None:
+    part = next(each for each in PARTS if each["class"] == "DebertaV2Tokenizer")
+    write_tokenizer(tmp_path, part)
+    (tmp_path / "gliner_config.json").write_text("{}", encoding="utf-8")
+    checkpoint = GlinerCheckpoint.read(tmp_path, HANDLER)
+    size = checkpoint.config.vocab_size
+    ids = tokenize_words(checkpoint.tokenizer, [["<<ENT>>", "Nina", "<<SEP>>", "☃"]])["input_ids"]
+    nina = checkpoint.tokenizer("Nina")["input_ids"][1:-1]
+    assert ids == [[1, size - 2, *nina, size - 1, *checkpoint.tokenizer("☃")["input_ids"][1:]]]
 
 
 def test_weights_that_lack_a_layer_are_refused(folder: Path) -> None:
