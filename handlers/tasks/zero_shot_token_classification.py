@@ -51,6 +51,7 @@ from .token_classification import Entity
 
 LABEL_KEYS = ("labels", "candidate_labels", "candidateLabels")
 MAX_LABELS = 1_000
+LOWEST = -1e4
 Names = Annotated[list[str], Field(max_length=MAX_LABELS)]
 Descriptions = Annotated[dict[str, str], Field(max_length=MAX_LABELS)]
 
@@ -186,6 +187,15 @@ class Task(TextTask[ExtractionInput, WordWindow]):
         (slots,) = np.nonzero(numbers)
         found[numbers[slots] - 1] = own[slots]
         return {OUTPUT: found}
+
+    def decision_scores(self, outputs: Outputs) -> Outputs:
+        """Return the scores of two decisions for each logit: that it is no entity, and that it is.
+
+        Shape: (…, 2).
+        """
+        # A word without tokens has no finite logit.
+        logits = np.maximum(outputs[OUTPUT], LOWEST)
+        return {OUTPUT: np.stack([np.zeros_like(logits), logits], axis=-1)}
 
     def decode(
         self, item: ExtractionInput, rows: Sequence[WordWindow], outputs: Sequence[Outputs]

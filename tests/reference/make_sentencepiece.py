@@ -83,7 +83,7 @@ def _parts(place: Path, kind: str) -> list[dict[str, Any]]:
 def _deberta(place: Path) -> dict[str, Any]:
     """Return the files of a DeBERTa, with the tokens of the fast tokenizer."""
     names = {"pad": "[PAD]", "bos": "[CLS]", "eos": "[SEP]", "unk": "[UNK]"}
-    special = {f"{name}_id": number for number, name in enumerate(names)}
+    special: dict[str, Any] = {f"{name}_id": number for number, name in enumerate(names)}
     special |= {f"{name}_piece": token for name, token in names.items()}
     texts = [*TEXT, *OTHER_LANGUAGES]
     path = _train(place / "spm", "unigram", texts, 450, byte_fallback=True, **special)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.modes.zero_shot_token_classification import with_labels
@@ -98,6 +99,13 @@ def test_a_text_of_too_many_windows_is_refused(served: Model) -> None:
 def test_words_without_tokens_are_in_no_span(served: Model) -> None:
     found = served(MODE).ask("Nina \u200b\u200b sings", labels=LABELS, threshold=0.0)
     assert "\u200b" not in {each["word"] for each in found}
+
+
+def test_models_are_compared_by_which_spans_are_entities(served: Model) -> None:
+    task = served(MODE).engine.task
+    logits = np.array([[1.5, -np.inf], [-0.5, 0.2]], dtype=np.float32)
+    decided = task.decision_scores({"logits": logits})["logits"].argmax(-1)
+    assert decided.tolist() == [[1, 0], [0, 1]]
 
 
 def test_a_label_with_the_marker_of_labels_is_one_label(served: Model) -> None:
