@@ -67,7 +67,7 @@ URL_PORT ?= 8000
 SERVED = $(or $(MODES),$(shell $(RUN) -m hf_serve.scripts.default_modes))
 
 .DEFAULT_GOAL := help
-.PHONY: archives bench bench-embeddings bench-generation bench-images browser clean demo docs durations golden help install lint lock models serve serve-kserve serve-ray soak stop \
+.PHONY: archives bench bench-embeddings bench-generation bench-images bench-rerank browser clean demo docs durations golden help install lint lock models serve serve-kserve serve-ray soak stop \
   stop-kserve stop-ray test test-e2e test-kserve test-latest test-nightly test-ray test-soak test-vllm train-demo-models wrk
 
 help:
@@ -94,6 +94,7 @@ help:
 	@echo "make docs         build the documentation site in build/site"
 	@echo "make bench        measure the speed beside other servers, in about an hour"
 	@echo "make bench-embeddings  measure sentence embeddings beside infinity, in about 40 minutes"
+	@echo "make bench-rerank      measure rerankers beside sentence-transformers, in about 30 minutes"
 	@echo "make bench-images      measure image classification beside LitServe, in about 20 minutes"
 	@echo "make bench-generation  measure text generation beside other engines, in about two hours"
 	@echo "make soak         serve under faults and load for 30 minutes; SOAK=90 takes 90 seconds"
@@ -206,6 +207,10 @@ bench: $(READY) $(BENCH_VENV)/.ready wrk
 # BENCH="--only kit,infinity --model minilm --rounds 1" measures less, BENCH=--smoke tries it with a tiny model.
 bench-embeddings: $(READY) $(INFINITY)/.ready wrk
 	$(RUN) -m benchmarks.embeddings $(BENCH)
+
+# BENCH="--only kit_float32 --model ettin_17m" measures less, BENCH=--smoke tries it with tiny models.
+bench-rerank: $(READY) $(INFINITY)/.ready
+	$(RUN) -m benchmarks.rerank $(BENCH)
 
 # BENCH="--only kit,litserve --rounds 1" measures less, BENCH=--smoke tries it with a tiny model.
 bench-images: $(READY) $(BENCH_VENV)/.ready wrk

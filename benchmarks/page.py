@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.embedding.table import embeddings_section
 from benchmarks.image.table import images_section
+from benchmarks.reranking.table import reranking_section
 from benchmarks.table import results_page
 from benchmarks.text_generation.table import generation_section
 
@@ -16,6 +17,7 @@ SECTIONS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "serving.json": results_page,
     "generation.json": generation_section,
     "embeddings.json": embeddings_section,
+    "rerank.json": reranking_section,
     "images.json": images_section,
 }
 

@@ -26,7 +26,7 @@ def mixed_texts(
     the length of each text.
     """
     generator = random.Random(seed)
-    words = sorted(filter(_is_plain, tokenizer.get_vocab()))
+    words = sorted(filter(is_plain, tokenizer.get_vocab()))
     drawn = [generator.lognormvariate(3.2, 0.7) for _ in range(count)]
     lengths = [times * round(min(longest, max(SHORTEST, length))) for length in drawn]
     return [" ".join(generator.choices(words, k=length - 2)) for length in lengths]
@@ -37,6 +37,6 @@ def mixed_inputs(mode: str, tokenizer: PreTrainedTokenizerBase, count: int, seed
     return [tasks.get(mode).example_inputs(text) for text in mixed_texts(tokenizer, count, seed)]
 
 
-def _is_plain(word: str) -> bool:
+def is_plain(word: str) -> bool:
     """Return whether a vocabulary entry is a word that tokenizers neither change nor split."""
     return word.isascii() and word.isalpha() and word.islower() and len(word) > 2

@@ -48,7 +48,7 @@ from .base import (
 )
 from .content import ContentPart, content_input, image_input
 from .openai.types import InputUsage
-from .truncation import PromptTokens, truncation_parameters
+from .truncation import PromptTokens, instruction_parameters, truncation_parameters
 
 EMBED, RERANK = "embed", "rerank"
 # The keys of the inputs of `embed`.
@@ -118,7 +118,8 @@ class RerankBody(Body):
     top_n: PositiveInt | None = None
     return_documents: bool | None = None
     raw_scores: bool | None = None
-    # Extensions of vLLM.
+    # Extensions of vLLM, and `instruction` of llama.cpp as well.
+    instruction: str | None = None
     use_activation: bool | None = None
     truncate_prompt_tokens: PromptTokens | None = None
 
@@ -126,6 +127,7 @@ class RerankBody(Body):
         """Return the parameters of the ranking task."""
         names = {"top_n", "return_documents", "raw_scores"}
         given = self.model_dump(include=names, exclude_none=True)
+        given |= instruction_parameters(self.instruction, model)
         if self.use_activation is not None:
             given.setdefault("raw_scores", not self.use_activation)
         return {**given, **truncation_parameters(self.truncate_prompt_tokens, model)}
@@ -255,7 +257,6 @@ RERANK_ROUTE = Route(
             rank_fields=[["text"]],
             relevant_spans=[],
             return_embeddings=False,
-            instruction=[],
             add_special_tokens=True,
             truncation_side="right",
             softmax=True,

@@ -1,4 +1,6 @@
-"""vLLM's `truncate_prompt_tokens`: the number of tokens that texts are cut to."""
+"""Keys of vLLM: `truncate_prompt_tokens`, the number of tokens that texts are cut to, and
+`instruction`, which rerankers read.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +33,24 @@ def check_prompt_tokens(tokens: int, limit: int | None) -> None:
             f"{KEY} is {tokens:,}, and this model takes {limit:,} tokens; send at most {limit:,}"
             f", or {ALL_TOKENS} for all that it takes."
         )
+
+
+def instruction_parameters(instruction: str | None, model: ModelInfo) -> dict[str, Any]:
+    """Return the parameter with which a task reads an instruction.
+
+    Args:
+        instruction: the value of the key; None where a body does not have it.
+
+    Raises:
+        Unprocessable: the mode reads none.
+    """
+    if instruction is None:
+        return {}
+    if "instruction" not in model.parameters:
+        raise Unprocessable(
+            "instruction cannot be done by this server for this model; leave it out."
+        )
+    return {"instruction": instruction}
 
 
 def truncation_parameters(tokens: int | None, model: ModelInfo) -> dict[str, Any]:

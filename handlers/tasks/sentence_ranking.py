@@ -292,8 +292,8 @@ class Task(PairTask[RankingInput]):
         if instruction is not None:
             if self.template is None or self.template.instructed is None:
                 raise Unprocessable(
-                    "parameters: instruction is not supported by this model, which reads the query"
-                    " and the text alone; leave it out, or write it in the query."
+                    "parameters: instruction is not supported by this model, which has no place for"
+                    " one; leave it out."
                 )
             return self._checked(instruction, "parameters: instruction")
         return self.files.prompts.choose(None, name, None) or None

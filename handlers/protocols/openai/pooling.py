@@ -44,7 +44,7 @@ from ..base import (
     tokens_read,
     with_names,
 )
-from ..truncation import PromptTokens, truncation_parameters
+from ..truncation import PromptTokens, instruction_parameters, truncation_parameters
 from .bodies import SCHEDULING
 from .embeddings import FLOATS, TextsOrIds
 from .endpoint import Body, Call, Endpoint, adapter_parameters, served_name
@@ -113,6 +113,7 @@ class ScoreBody(PoolingModelBody):
     queries: SkipValidation[Texts] | None = None
     documents: SkipValidation[Texts] | None = None
     items: SkipValidation[Texts] | None = None
+    instruction: str | None = None
 
 
 class ClassifyBody(PoolingModelBody):
@@ -206,7 +207,7 @@ class Score(PoolingModelEndpoint[ScoreBody]):
         error=OpenAIError,
         abilities=("scores",),
         body=ScoreBody,
-        keys=KeyTable.of(ScoreBody, OTHERS, refused(instruction=[])),
+        keys=KeyTable.of(ScoreBody, OTHERS),
         examples=lambda _: {
             "one": {"text_1": "Who sings?", "text_2": "Nina sings in the bar."},
             "list": {"text_1": "Who sings?", "text_2": ["Nina sings.", "It rains today."]},
@@ -230,6 +231,7 @@ class Score(PoolingModelEndpoint[ScoreBody]):
                 f" {len(second)}; send one text in the former, or the same number in both."
             )
         if service == "embed":
+            instruction_parameters(body.instruction, self.model)
             unit = {**FLOATS, "normalize": True}
             return self.parsed(http_request, body, [*first, *second], unit)
         of_each = zip(first, ([text] for text in second), strict=False)
@@ -241,7 +243,8 @@ class Score(PoolingModelEndpoint[ScoreBody]):
             if body.activates is None or service != "rerank"
             else {"raw_scores": not body.activates}
         )
-        return self.parsed(http_request, body, inputs, raw)
+        told = instruction_parameters(body.instruction, self.model)
+        return self.parsed(http_request, body, inputs, {**raw, **told})
 
     def failure(self, parsed: ParsedRequest, outcomes: Sequence[Any]) -> RequestError | None:
         error = first_error(outcomes, None)

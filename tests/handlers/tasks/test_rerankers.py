@@ -14,6 +14,7 @@ import torch
 import transformers
 
 from hf_serve.handlers.errors import RequestError
+from hf_serve.handlers.http.request import HttpRequest
 from hf_serve.handlers.telemetry.metrics import Meter
 from hf_serve.handlers.types.request import Request
 from tests.reference.rerankers import write
@@ -169,3 +170,31 @@ def _gradient(model: Served, ids: list[int]) -> tuple[list[float], float]:
         score = module.score(module.model(inputs_embeds=vectors).last_hidden_state[0, -1])[0]
     (gradient,) = torch.autograd.grad(score, vectors)
     return (gradient * vectors).sum(-1)[0].tolist(), float(score.detach())
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("v2/rerank", {"query": QUERY, "documents": [SONG]}),
+        ("rerank", {"query": QUERY, "documents": [SONG]}),
+        ("v1/score", {"text_1": QUERY, "text_2": SONG}),
+    ],
+)
+def test_bodies_of_other_servers_have_an_instruction(
+    reranker: Load, served: Load, path: str, body: dict[str, Any]
+) -> None:
+    told, plain = {**body, **WEATHER}, reranker("ettin")
+    expected = reranker("qwen3").ask([QUERY, SONG], **WEATHER)["score"]
+    ((status, answer),) = reranker("qwen3").post(_request_to(path, told))
+    ((found,),) = (answer.get("results") or answer["data"],)
+    assert (status, found.get("relevance_score", found.get("score"))) == (
+        200,
+        pytest.approx(expected, abs=1e-5),
+    )
+    ((refused, _),) = plain.post(_request_to(path, told))
+    ((ignorant, _),) = served("late_interaction").post(_request_to("v2/rerank", told))
+    assert (refused, ignorant) == (422, 422 if path != "v1/score" else 400)
+
+
+def _request_to(path: str, body: dict[str, Any]) -> HttpRequest:
+    return HttpRequest({"body": body}, {"url_path": path})
