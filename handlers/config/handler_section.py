@@ -39,6 +39,8 @@ KEYS_OF_CUSTOM_MODE = {
     "predict_timeout",
     "max_image_pixels",
 }
+# The `mode` whose labels may stand for categories of moderation.
+MODERATING_MODE = "sequence_classification"
 # The `temperature` that packing measures.
 MEASURED = "measured"
 # The `save_mode` that is another one, chosen when a model is packed.
@@ -554,6 +556,15 @@ class HandlerSection(
         for key, needed in NEEDED_KEYS.items():
             if getattr(self, key) and getattr(self, needed) is None:
                 raise ValueError(f"has {key} without {needed}; add {needed}, or leave {key} out")
+        return self
+
+    @model_validator(mode="after")
+    def _moderation_needs_labels(self) -> HandlerSection:
+        if (self.moderation or self.moderation_thresholds) and self.mode != MODERATING_MODE:
+            raise ValueError(
+                f"has moderation and mode: {self.mode}; use mode: {MODERATING_MODE}, or leave"
+                " moderation and its thresholds out"
+            )
         return self
 
     @model_validator(mode="after")

@@ -10,6 +10,7 @@ labels of all such lines are then the options:
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from hf_serve.handlers.errors import RequestError, WrongConfig
 from hf_serve.handlers.protocols.openai.decision_texts import text_of_content, text_of_input
 from hf_serve.handlers.protocols.openai.decisions import DecisionsBody, OpenAIQuestion
 from hf_serve.handlers.types.decisions import LabelledQuestion, Option, Question
-from hf_serve.handlers.types.parameters import parse_body
+from hf_serve.handlers.types.parameters import check_text, parse_body
 from hf_serve.scripts.paths import labelled_file
 
 FORM = 'write {"input": …, "questions": […], "answers": […]} or {"inputs": …, "label": …}'
@@ -67,19 +68,20 @@ def _questions(
     try:
         if "label" in line:
             options = [Option(label) for label in labels]
-            question = Question("choice", str(line.get("inputs", "")), "", options)
+            text = check_text(line.get("inputs"), "inputs", sys.maxsize)
+            question = Question("choice", text, "", options)
             question.check("label")
             yield LabelledQuestion(question, labels.index(str(line["label"])), place)
             return
         body = parse_body(DecisionsBody, {**line})
-        text = text_of_input(body.input)
+        text = check_text(text_of_input(body.input), "input", sys.maxsize)
     except RequestError as error:
         raise WrongConfig(place, f"is wrong ({str(error).rstrip('.')})", FORM) from None
     answers = line.get("answers")
     if not isinstance(answers, list) or len(answers) != len(body.questions):
         raise WrongConfig(place, f"has no answer for each of {len(body.questions)} questions", FORM)
     for number, (asked, answer) in enumerate(zip(body.questions, answers, strict=True)):
-        yield _question(asked, answer, str(text), f"{place}, questions[{number}]")
+        yield _question(asked, answer, text, f"{place}, questions[{number}]")
 
 
 def _question(asked: OpenAIQuestion, answer: Any, text: str, place: str) -> LabelledQuestion:

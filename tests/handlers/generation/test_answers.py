@@ -234,16 +234,42 @@ def test_another_option_may_be_explained(load: Callable[..., Served]) -> None:
     assert (found["target"]["label"], found["target"]["index"]) == ("weather", 1)
 
 
+# Caches of all tokens, with windows and with recurrent states, and other families at night.
 FAMILIES = ("gpt2", "llama", "mistral", "gemma3_text", "mamba", "bloom")
+OTHERS = (
+    "biogpt",
+    "cohere",
+    "ctrl",
+    "falcon",
+    "gemma2",
+    "glm4",
+    "gpt_bigcode",
+    "gpt_neox",
+    "gptj",
+    "granite",
+    "jamba",
+    "lfm2",
+    "minimax",
+    "mixtral",
+    "mpt",
+    "olmo2",
+    "opt",
+    "phi3",
+    "qwen2",
+    "qwen3",
+    "qwen3_5_text",
+    "qwen3_moe",
+    "qwen3_next",
+    "rwkv",
+    "smollm3",
+    "stablelm",
+    "starcoder2",
+    "xlnet",
+)
 
 
 @pytest.mark.parametrize(
-    "family",
-    [
-        pytest.param(family, marks=() if family in FAMILIES else pytest.mark.nightly)
-        for family in sorted(families.HEADS[tiny_answers.MODE])
-        if family not in families.SKIPPED
-    ],
+    "family", [*FAMILIES, *(pytest.param(each, marks=pytest.mark.nightly) for each in OTHERS)]
 )
 def test_rows_that_continue_a_prefix_have_the_scores_of_whole_rows(family: str) -> None:
     module = families.module(family, tiny_answers.MODE)

@@ -63,6 +63,7 @@ def test_a_yaml_without_labelled_rows_has_none(tmp_path: Path) -> None:
         ("[]", ["line 1", "object"]),
         ({"inputs": "a"}, ["line 1", "input"]),
         ({"inputs": "a", "label": "x"}, ["line 1", "2"]),
+        ({"inputs": {"text": "a"}, "label": "x"}, ["line 1", "inputs"]),
         ({"input": "a", "questions": [PREDICATES]}, ["line 1", "answer", 1]),
         ({"input": "a", "questions": [PREDICATES], "answers": ["maybe"]}, ["maybe"]),
         ({"input": "a", "questions": [{**CHOICE, "choices": None}], "answers": ["a"]}, ["choices"]),

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from hf_serve.handlers.errors import WrongConfig
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.errors import ConfigError, WrongConfig
 from hf_serve.handlers.http.request import HttpRequest
 from hf_serve.handlers.protocols.base import UNKNOWN_KEYS
 from hf_serve.handlers.telemetry.metrics import Meter
@@ -147,3 +148,8 @@ def test_a_table_names_what_the_model_has(
 ) -> None:
     with refused(WrongConfig, *facts):
         Served(tiny.write(tmp_path / "model", MODE), MODE, **settings)
+
+
+def test_a_table_is_for_labels_of_texts() -> None:
+    with refused(ConfigError, "moderation", "token_classification", MODE):
+        ModelConfig.parse({"handler": {"mode": "token_classification", "moderation": TABLE}})
