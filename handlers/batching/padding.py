@@ -34,12 +34,18 @@ class Padding:
             for each token has it in all their places.
         unnumbered: the id of the token that has no position, also within a text; None
             where every token has one.
+        min_width: the number of tokens that the model needs; shorter rows are padded to it.
     """
 
     ids: Mapping[str, int]
     side: Side = "right"
     sizes: Mapping[str, int] = field(default_factory=dict)
     unnumbered: int | None = None
+    min_width: int = 1
+
+    def width(self, rows: Sequence[Row]) -> int:
+        """Return the number of columns of a batch of rows."""
+        return max(self.min_width, *map(len, rows))
 
 
 def group_by_length(
@@ -77,10 +83,9 @@ def pad(rows: Sequence[Row], padding: Padding, least_width: int = 0) -> Batch:
         least_width: the number of tokens to which shorter rows are padded.
 
     Returns:
-        Tensors of shape (rows, longest row), or (rows, longest row, size) for the inputs of
-        `padding.sizes`.
+        Tensors of shape (rows, width), or (rows, width, size) for the inputs of `padding.sizes`.
     """
-    width = max(least_width, *map(len, rows))
+    width = max(least_width, padding.width(rows))
     batch = {}
     for name in rows[0].features:
         shape = (len(rows), width, padding.sizes.get(name, 1))
@@ -103,10 +108,13 @@ def unpadded(length: int, width: int, side: Side) -> slice:
 
 
 def without_padding(
-    outputs: Mapping[str, torch.Tensor], rows: Sequence[Row], side: Side, per_token: Iterable[str]
+    outputs: Mapping[str, torch.Tensor],
+    rows: Sequence[Row],
+    padding: Padding,
+    per_token: Iterable[str],
 ) -> list[Outputs]:
     """Return the outputs of each row of a padded batch."""
-    width = max(map(len, rows))
+    width = padding.width(rows)
     arrays = {}
     for name, tensor in outputs.items():
         arrays[name] = to_numpy(tensor)
@@ -115,7 +123,8 @@ def without_padding(
         own = {}
         for name, array in arrays.items():
             values = array[position]
-            own[name] = values[unpadded(len(row), width, side)] if name in per_token else values
+            real = unpadded(len(row), width, padding.side)
+            own[name] = values[real] if name in per_token else values
         found.append(own)
     return found
 
@@ -150,7 +159,7 @@ def run_padded(
         members = list(map(rows.__getitem__, group))
         batch = collate(members) if collate else pad(members, padding)
         try:
-            outputs = without_padding(forward(batch), members, padding.side, per_token)
+            outputs = without_padding(forward(batch), members, padding, per_token)
         except Exception as error:  # noqa: BLE001 - errors of libraries are raised again
             failure = error_of_rows(error)
         if failure:

@@ -150,6 +150,19 @@ def reads_last_token(module: PreTrainedModel) -> bool:
     return isinstance(module, GenericForSequenceClassification)
 
 
+def shortest_row(config: PreTrainedConfig) -> int:
+    """Return the number of tokens below which a model fails, since it shortens its rows.
+
+    CANINE makes one position of `downsampling_rate` characters. Funnel halves a row before each
+    block but the first, without its first token, and so fails at some lengths below this one.
+
+    Breaks when other families fail at short rows, or these name their sizes differently.
+    """
+    rate = getattr(config, "downsampling_rate", 1) if config.model_type == "canine" else 1
+    blocks = len(config.block_sizes) if config.model_type == "funnel" else 0
+    return int(max(rate, 2**blocks))
+
+
 # Auto classes
 
 

@@ -230,7 +230,7 @@ class Task(text_generation.Task):
         for row in rows:
             outputs = model.forward({**pad([row], self.padding), **join_media([row])})
             found += without_padding(
-                outputs, [row], self.padding.side, self.description.outputs.per_token
+                outputs, [row], self.padding, self.description.outputs.per_token
             )
         return found
 

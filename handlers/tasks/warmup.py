@@ -87,7 +87,7 @@ class BatchingTrial:
 
     def _forward(self, model: Model, rows: Sequence[Row]) -> list[Outputs]:
         outputs = model.forward(pad(rows, self.padding))
-        return without_padding(outputs, rows, self.padding.side, self.per_token)
+        return without_padding(outputs, rows, self.padding, self.per_token)
 
     def _generate(self, model: Model, rows: Sequence[Row]) -> list[Outputs]:
         """Return the logits of each new token."""

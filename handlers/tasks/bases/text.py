@@ -25,6 +25,7 @@ from ...batching.tokenization import (
 )
 from ...checkpoints.checkpoint import Checkpoint, first_position
 from ...checkpoints.graph_inputs import TokenInputs
+from ...compat.transformers import shortest_row
 from ...config.handler_section import HandlerSection
 from ...config.model_config import ModelConfig
 from ...errors import BadRequest, RequestError, TextTooLong, Unprocessable, WrongConfig, attempt
@@ -195,6 +196,7 @@ class TextTask(BaseTask[InputT, RowT]):
             self._pad_ids(),
             "left" if self.tokenizer.padding_side == "left" else "right",
             unnumbered=first - 1 if first else None,
+            min_width=shortest_row(self.checkpoint.config),
         )
 
     @cached_property

@@ -38,15 +38,15 @@ def test_rows_of_one_length_fill_the_budget(lengths: list[int]) -> None:
     assert len(list(group_by_length([10] * len(lengths), 40))) == -(-len(lengths) // 4)
 
 
-@given(ROWS, SIDES, st.integers(1, 60))
+@given(ROWS, SIDES, st.integers(1, 60), st.integers(1, 8))
 def test_every_row_gets_its_own_outputs_without_padding(
-    rows: list[list[int]], side: Side, budget: int
+    rows: list[list[int]], side: Side, budget: int, min_width: int
 ) -> None:
     meter = Meter()
     outcomes = run_padded(
         echo,
         [Row({"input_ids": ids}) for ids in rows],
-        padding=Padding({"input_ids": 0}, side),
+        padding=Padding({"input_ids": 0}, side, min_width=min_width),
         budget=budget,
         per_token=("doubles",),
         meter=meter,
@@ -57,7 +57,7 @@ def test_every_row_gets_its_own_outputs_without_padding(
     ]
     assert [int(output["sums"]) for output in outputs] == [sum(ids) for ids in rows]
     assert meter.counts["tokens"] == sum(map(len, rows))
-    assert meter.counts["slots"] >= meter.counts["tokens"]
+    assert meter.counts["slots"] >= max(meter.counts["tokens"], len(rows) * min_width)
 
 
 @pytest.mark.parametrize(

@@ -72,10 +72,12 @@ from hf_serve.handlers.compat.transformers import (
     reads_last_token,
     run_before_other_processors,
     same_attention,
+    shortest_row,
     without_masks,
     word_offsets,
 )
 from hf_serve.handlers.process.packages import silence_libraries
+from tests import families
 
 SIZE = {"vocab_size": 32, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 LLAMA = LlamaConfig(**SIZE, intermediate_size=16, pad_token_id=0)
@@ -437,3 +439,28 @@ def test_a_cache_with_windows_is_not_repeated() -> None:
     config = MistralConfig(**SIZE, intermediate_size=16, num_key_value_heads=2, sliding_window=4)
     assert not can_be_repeated(decoder(config)(torch.tensor([[1, 2]])).past_key_values)
     assert not can_be_repeated(None)
+
+
+@pytest.mark.parametrize(
+    ("family", "values"),
+    [
+        *(("canine", {"downsampling_rate": rate}) for rate in (2, 4, 8)),
+        *(
+            ("funnel", {"block_sizes": [1] * blocks, "separate_cls": alone, "truncate_seq": cut})
+            for blocks in (1, 2, 3, 4)
+            for alone in (True, False)
+            for cut in (True, False)
+        ),
+    ],
+)
+def test_rows_of_the_shortest_length_and_longer_run(family: str, values: dict[str, Any]) -> None:
+    module = families.module(family, "token_classification", **values)
+    least = shortest_row(module.config)
+    for width in range(least, least + 8):
+        ids = torch.arange(10, 10 + width)[None]
+        with torch.inference_mode():
+            assert module(input_ids=ids).logits.shape[1] == width
+
+
+def test_other_families_have_no_shortest_row() -> None:
+    assert shortest_row(BertConfig()) == 1
