@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from ..errors import BadRequest, RequestTooLarge
+from ..types.parameters import RepeatedField
 from .decoding import (
     check_json_size,
     decode_text,
@@ -190,7 +191,7 @@ class HttpRequest:
 
         A field whose name ends with `[]` is a list, too, under the name without them.
         """
-        found: dict[str, list[Any]] = {}
+        found: dict[str, RepeatedField] = {}
         lists: set[str] = set()
         if len(self.row) > self.limits.max_values:
             raise RequestTooLarge(
@@ -199,7 +200,7 @@ class HttpRequest:
             )
         for name, value in self._fields():
             plain = name.removesuffix(LIST) or name
-            found.setdefault(plain, []).append(value)
+            found.setdefault(plain, RepeatedField(plain)).append(value)
             if plain != name or len(found[plain]) > 1:
                 lists.add(plain)
         return {name: found[name] if name in lists else found[name][0] for name in found}

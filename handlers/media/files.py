@@ -21,6 +21,7 @@ import httpcore
 
 from ..config.messages import quote
 from ..errors import BadRequest, RequestError, RequestTooLarge, Unprocessable, attempt
+from ..types.parameters import check_single
 
 URL = re.compile(r"(?i)[a-z][a-z0-9+.-]*://")
 DATA_URI = re.compile(r"(?i)data:(?P<type>[^,;]{0,100})(?P<options>(;[^,;]{0,100}){0,5}),")
@@ -96,6 +97,7 @@ class MediaFiles:
         keys = {self._kind.key, "b64"}
         if isinstance(value, Mapping) and len(value) == 1 and value.keys() <= keys:
             ((name, value),) = value.items()
+        check_single(value)
         if isinstance(value, str):
             if URL.match(value):
                 return self._remote.allow(value, name)

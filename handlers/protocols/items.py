@@ -23,7 +23,7 @@ from typing import Any
 from ..config.messages import enumerate_names, quote, suggest
 from ..errors import BadRequest
 from ..types.model_info import FILE_TYPES, SINGLE_VALUES, TEXT_COLUMN, Columns
-from ..types.parameters import check_size, json_type
+from ..types.parameters import check_single, check_size, json_type
 from .base import is_chat, is_pair
 
 INPUT_KEYS = ("inputs", "data", "prompt", "messages", "features")
@@ -161,13 +161,12 @@ def _read_parts(body: Mapping[str, Any], columns: Sequence[Columns], owner: str)
     """Return the inputs that an object with the model's or the old example's keys has."""
     keys = set(body)
     singles = [each for each in columns if each in SINGLE_VALUES]
-    # An object says which it is where a model reads values of several types.
-    if singles and keys == set(singles[0]):
-        return body[singles[0][0]]
-    if any(keys == set(each) for each in singles):
-        return body
-    if keys == set(TEXT_COLUMN):
-        return body[TEXT_COLUMN[0]]
+    if any(keys == set(each) for each in (*singles, TEXT_COLUMN)):
+        ((name, value),) = body.items()
+        check_single(value)
+        # An object says which it is where a model reads values of several types.
+        is_first = not singles or (name,) == singles[0] or (name,) not in singles
+        return value if is_first else body
     if keys in map(set, columns):
         return body
     if keys == {"text", "text_pair"} or keys & {"question", "context"}:

@@ -385,8 +385,28 @@ def parse_json(value: Any, name: str, max_characters: int) -> Any:
         raise BadRequest(f"{name} is a text that is not JSON; send JSON.") from None
 
 
+class RepeatedField(list[Any]):
+    """The values of a field that a form has several times; `name` is its name in the form."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+
+def check_single(value: Any) -> None:
+    """Refuse the values of a repeated field where there can be one value only.
+
+    Raises:
+        BadRequest: with their number.
+    """
+    if isinstance(value, RepeatedField):
+        raise BadRequest(f"{value.name} came in {len(value):,} fields of the form; send one.")
+
+
 def json_type(value: Any) -> str:
     """Return the name of the type of a JSON value, or of a body or a field of a form."""
+    if isinstance(value, RepeatedField):
+        return f"in {len(value):,} fields of the form"
     names = {dict: "an object", list: "a list", str: "a text", bool: "true or false"}
     names |= {int: "a number", float: "a number", type(None): "null", bytes: "a file"}
     return names.get(type(value), f"a {type(value).__name__}")
