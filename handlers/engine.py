@@ -16,6 +16,7 @@ import torch
 from . import formats, tasks
 from .batch import Batch, ExplanationSteps, NotExplained, PredictionSteps, Steps
 from .checkpoints.calibration import FILE as CALIBRATION
+from .checkpoints.checkpoint_files import require_folder
 from .checkpoints.placement import prepare_device
 from .checkpoints.trial_results import TrialKey, TrialRecord, recorded_results
 from .config.handler_section import MEASURED
@@ -202,6 +203,7 @@ class Engine(BaseEngine):
         Raises:
             ConfigError: when the YAML or the checkpoint is wrong.
         """
+        require_folder(directory)
         device = torch.device(device)
         prepare_device(device)
         config = config or ModelConfig.read(directory / CONFIG_FILE)

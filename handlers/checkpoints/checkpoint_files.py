@@ -188,6 +188,9 @@ def missing_config(
         read: returns the path of one of its files, where they are here.
     """
     kinds = (
+        _no_folder(place) if read else None,
+        _hub_cache(place) if read else None,
+        _pipeline(names),
         _adapter(names, read),
         _training(names, place),
         _old_sentence_transformer(names),
@@ -200,6 +203,28 @@ def missing_config(
         "use a checkpoint that transformers can load",
     )
     return WrongCheckpoint(place, problem, remedy)
+
+
+def missing_pipeline(folder: Path) -> WrongCheckpoint:
+    """Return the error of a folder without a `model_index.json`."""
+    place = str(folder)
+    problem, remedy = (
+        _no_folder(place)
+        or _hub_cache(place)
+        or _transformers(folder)
+        or (f"has no {MODEL_INDEX}", "use a pipeline that diffusers has saved")
+    )
+    return WrongCheckpoint(place, problem, remedy)
+
+
+def require_folder(folder: Path) -> None:
+    """Check that there is a folder.
+
+    Raises:
+        WrongCheckpoint: there is none.
+    """
+    if found := _no_folder(str(folder)):
+        raise WrongCheckpoint(str(folder), *found)
 
 
 def missing_weights(
@@ -215,6 +240,50 @@ def missing_weights(
         "use a checkpoint or a handler.revision that has them",
     )
     return WrongCheckpoint(place, problem, remedy)
+
+
+def _no_folder(place: str) -> Found | None:
+    path = Path(place)
+    if path.is_dir():
+        return None
+    if path.exists():
+        return "is a file and no folder", "name the folder of a checkpoint"
+    return "there is no such folder", "correct the path"
+
+
+def _hub_cache(place: str) -> Found | None:
+    """Return what to do with a folder of the cache of huggingface_hub.
+
+    It has a folder in `snapshots` for each commit, and in `refs` the commits of branches.
+    """
+    commits = sorted(path.name for path in Path(place, "snapshots").glob("*") if path.is_dir())
+    if not commits:
+        return None
+    main = Path(place, "refs", "main")
+    latest = main.read_text("utf-8").strip() if main.is_file() else ""
+    commit = latest if latest in commits else commits[-1]
+    return (
+        "is a folder of the hub's cache, whose checkpoints are in folders of snapshots",
+        f"name {place}/snapshots/{commit}",
+    )
+
+
+def _pipeline(names: Collection[str]) -> Found | None:
+    if MODEL_INDEX not in names:
+        return None
+    return (
+        f"is a pipeline of diffusers ({MODEL_INDEX}), and no model of transformers",
+        "serve it with mode: text_to_image",
+    )
+
+
+def _transformers(folder: Path) -> Found | None:
+    if not (folder / CONFIG).is_file():
+        return None
+    return (
+        f"is a model of transformers ({CONFIG}), and no pipeline of diffusers ({MODEL_INDEX})",
+        "use a pipeline that diffusers has saved, or another mode",
+    )
 
 
 def _adapter(names: Collection[str], read: Callable[[str], Path] | None) -> Found | None:

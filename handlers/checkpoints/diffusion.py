@@ -18,7 +18,7 @@ from ..config.handler_section import HandlerSection
 from ..errors import WrongCheckpoint
 from ..process.packages import require_package
 from .checkpoint import Checkpoint
-from .checkpoint_files import MODEL_INDEX, ModelIndex
+from .checkpoint_files import MODEL_INDEX, ModelIndex, missing_pipeline
 
 INSTALL = 'pip install "diffusers>=0.42.1,<0.43"'
 # Between the steps the deadline is checked, and each image has a seed.
@@ -53,11 +53,7 @@ class DiffusionCheckpoint(Checkpoint):
             WrongCheckpoint: it is missing or invalid.
         """
         if not (directory / MODEL_INDEX).is_file():
-            raise WrongCheckpoint(
-                MODEL_INDEX,
-                "is missing, so the folder has no pipeline of diffusers",
-                "use a checkpoint that diffusers has saved",
-            )
+            raise missing_pipeline(directory)
         index = ModelIndex.read(directory / MODEL_INDEX)
         config = PreTrainedConfig(architectures=[index.pipeline], name_or_path=str(directory))
         return cls(directory, config, handler, index)

@@ -143,7 +143,9 @@ def hub_errors(endpoint: str, model: str, revision: str | None) -> Iterator[None
         raise RevisionNotFound(model, revision) from None
     except HFValidationError:
         raise WrongConfig(
-            "handler.model_name", f"is {model!r}", "give an id such as org/name, or a folder"
+            "handler.model_name",
+            f"is {model!r}, which is no folder here and no id of a hub",
+            "correct the path, or give an id such as org/name",
         ) from None
     except HfHubHTTPError as error:
         status = error.response.status_code

@@ -145,6 +145,18 @@ FOLDERS: dict[str, tuple[Change, list[object]]] = {
         checkpoint(lambda folder: (folder / "config.json").write_text("{")),
         ["config.json"],
     ),
+    "the hub's cache": (
+        files(refs__main="abc", snapshots__abc__config_dot_json="{}", snapshots__b__x=""),
+        ["cache", "snapshots"],
+    ),
+    "the hub's cache without a branch": (
+        files(snapshots__b__config_dot_json="{}"),
+        ["cache", "snapshots"],
+    ),
+    "a pipeline of diffusers": (
+        files(model_index_dot_json='{"_class_name": "P"}', unet__config_dot_json="{}"),
+        ["diffusers", "model_index.json", "text_to_image"],
+    ),
     "something else": (files(README_dot_md=""), ["config.json"]),
     "weights of TensorFlow": (checkpoint(without_weights), ["tf_model.h5", "TensorFlow"]),
 }
@@ -188,6 +200,33 @@ def test_an_engine_that_loads_the_folder_says_the_same(tmp_path: Path) -> None:
         write(folder)
         with pytest.raises(WrongCheckpoint) as caught:
             Engine.load(folder, ModelConfig.parse({"handler": {"mode": MODE}}))
+        assert str(caught.value) == Sentence(*facts)
+
+
+@pytest.mark.parametrize("mode", [MODE, "text_to_image"])
+def test_an_engine_names_a_path_that_is_no_folder(tmp_path: Path, mode: str) -> None:
+    (tmp_path / "file").touch()
+    config = ModelConfig.parse({"handler": {"mode": mode}})
+    for name, fact in (("nowhere", "no such folder"), ("file", "is a file")):
+        with pytest.raises(WrongCheckpoint) as caught:
+            Engine.load(tmp_path / name, config)
+        assert str(caught.value).startswith(f"{tmp_path / name}: ") and fact in str(caught.value)
+        with pytest.raises(WrongCheckpoint, match=fact):
+            Engine.load(tmp_path / name)
+
+
+def test_a_folder_without_a_pipeline_is_named_for_what_it_is(tmp_path: Path) -> None:
+    config = ModelConfig.parse({"handler": {"mode": "text_to_image"}})
+    for name, facts in (
+        ("the hub's cache", ["cache", "snapshots/abc"]),
+        ("something else", ["model_index.json"]),
+        ("a broken config", ["transformers", "config.json", "model_index.json"]),
+    ):
+        folder = tmp_path / name.replace(" ", "-")
+        folder.mkdir()
+        FOLDERS[name][0](folder)
+        with pytest.raises(WrongCheckpoint) as caught:
+            Engine.load(folder, config)
         assert str(caught.value) == Sentence(*facts)
 
 
