@@ -100,7 +100,7 @@ class RequestError(KitError):
     status: ClassVar[int]
     kind: ClassVar[str]
     hub_type: ClassVar[HubErrorType | None] = "generation"
-    headers: ClassVar[Mapping[str, str]] = {}
+    headers: Mapping[str, str] = {}
 
     def body(self) -> ErrorBody:
         """Return the error in the shape that TorchServe uses for its own errors."""

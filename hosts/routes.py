@@ -10,7 +10,7 @@ POST /invocations?model_name=<model>[&path=<path>], /models/<model>/invoke[?path
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,11 +43,16 @@ class UnknownRoute(NotFound):
 
 
 class MethodNotAllowed(RequestError):
-    """The route does not take the method; type and sentence are TorchServe's."""
+    """The route does not take the method; type and sentence are TorchServe's.
+
+    Args:
+        allowed: the methods that it takes.
+    """
 
     status, kind = 405, "MethodNotAllowedException"
 
-    def __init__(self) -> None:
+    def __init__(self, allowed: Sequence[str] = METHODS) -> None:
+        self.headers = {"Allow": ", ".join(allowed)}
         super().__init__("Requested method is not allowed, please refer to API document.")
 
 

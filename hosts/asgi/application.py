@@ -178,14 +178,12 @@ class Application:
         """
         path = request.scope["path"]
         address = BY_PATH.get(path)
-        if request.method not in METHODS:
-            raise MethodNotAllowed
+        if request.method not in (allowed := self._methods(path)):
+            raise MethodNotAllowed(allowed)
         if address is None:
             route, is_native = await self._native(request)
             body = await self._body(request)
         else:
-            if request.method != address.method:
-                raise MethodNotAllowed
             body = await self._body(request)
             model = await self._choose(request, address, body)
             route, is_native = Route(model, "", {"url_path": path.lstrip("/")}), False
@@ -194,6 +192,13 @@ class Application:
         target = (raw + b"?" + query if query else raw).decode("latin-1")
         headers = self._settings.keys.without_key(request.scope["headers"])
         return ModelRequest(request.method, target, headers, body, route, is_native)
+
+    def _methods(self, path: str) -> list[str]:
+        """Return the methods that an address takes."""
+        about = ["GET", "HEAD"] if path in HEALTH or path in self._pages else []
+        if path in BY_PATH:
+            return [*about, BY_PATH[path].method]
+        return about or list(METHODS)
 
     async def _native(self, request: Request) -> tuple[Route, bool]:
         """Return the route of an address with the name of a model, and whether TorchServe has it.

@@ -149,10 +149,6 @@ FOLDERS: dict[str, tuple[Change, list[object]]] = {
         files(refs__main="abc", snapshots__abc__config_dot_json="{}", snapshots__b__x=""),
         ["cache", "snapshots"],
     ),
-    "the hub's cache without a branch": (
-        files(snapshots__b__config_dot_json="{}"),
-        ["cache", "snapshots"],
-    ),
     "a pipeline of diffusers": (
         files(model_index_dot_json='{"_class_name": "P"}', unet__config_dot_json="{}"),
         ["diffusers", "model_index.json", "text_to_image"],

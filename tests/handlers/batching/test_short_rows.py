@@ -7,6 +7,7 @@ the kit pads them.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -44,9 +45,10 @@ def without_special_tokens(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize(("family", "mode"), CASES)
 def test_short_texts_are_answered_and_explained(family: str, mode: str) -> None:
     engine = families.engine(families.module(family, mode), mode)
-    alone = [engine.predict([Request(text)])[0] for text in TEXTS]
+    alone: list[Any] = [engine.predict([Request(text)])[0] for text in TEXTS]
     assert all(isinstance(found, list) for found in alone), alone
-    for found, expected in zip(engine.predict(list(map(Request, TEXTS))), alone, strict=True):
+    together: list[Any] = engine.predict(list(map(Request, TEXTS)))
+    for found, expected in zip(together, alone, strict=True):
         assert [each["label" if "label" in each else "entity"] for each in found] == [
             each["label" if "label" in each else "entity"] for each in expected
         ]
@@ -69,7 +71,9 @@ def test_a_short_row_is_what_transformers_computes_of_a_padded_one(family: str, 
             input_ids=torch.tensor([[*ids, *[1] * (width - count)]]),
             attention_mask=torch.tensor([[1] * count + [0] * (width - count)]),
         ).logits[0, :count]
-        batch = pad([Row({"input_ids": ids})], engine.task.padding)
+        padding = engine.task.padding
+        assert padding is not None
+        batch = pad([Row({"input_ids": ids})], padding)
         found = engine.model.forward(batch)["logits"][0, :count]
     assert batch["input_ids"].shape == (1, width)
     assert torch.allclose(found, expected, atol=1e-6)

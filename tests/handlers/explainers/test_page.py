@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from hf_serve.handlers.explainers.page import render
+import pytest
+
+from hf_serve.handlers.explainers.page import render, text_view
 from hf_serve.handlers.explainers.targets import get
 
 EXPLANATION: dict[str, Any] = {
@@ -88,3 +90,22 @@ def test_errors_among_several_explanations_keep_their_place() -> None:
     page = render([EXPLANATION, error, EXPLANATION]).decode()
     assert page.count("<article>") == 3
     assert "inputs is empty." in page
+
+
+def test_the_five_strongest_segments_are_listed() -> None:
+    words = [f"word{number}" for number in range(7)]
+    view = text_view(
+        "",
+        {"words": words, "offsets": [[5 * at, 5 * at + 4] for at in range(7)]},
+        [0.1, -0.7, 0.0, 0.3, 0.6, -0.2, 0.4],
+    )
+    assert [mark.text for mark in view.strongest] == ["word1", "word4", "word6", "word3", "word5"]
+
+
+@pytest.mark.parametrize(
+    ("score", "text"),
+    [(0.0, "A (0.0%)"), (1.0, "A (100.0%)"), (1.5, "A (1.5)"), (-2.25, "A (-2.25)")],
+)
+def test_a_score_that_is_no_probability_is_a_number(score: float, text: str) -> None:
+    page = render([{**EXPLANATION, "prediction": {"label": "A", "score": score}}]).decode()
+    assert text in page

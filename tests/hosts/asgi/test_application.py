@@ -201,6 +201,22 @@ def test_other_addresses_and_methods_are_refused(method: str, path: str, status:
     assert "error" in answer.json()
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("GET", "/v1/embeddings", "POST"),
+        ("POST", "/info", "GET"),
+        ("POST", "/v1/models", "GET, HEAD"),
+        ("PUT", "/ping", "GET, HEAD"),
+        ("PUT", "/", "GET, HEAD, POST"),
+        ("DELETE", "/predictions/gpt", "GET, POST, PUT"),
+    ],
+)
+def test_the_allowed_methods_are_named(method: str, path: str, allowed: str) -> None:
+    answer = ask(Recorder(), method, path)
+    assert (answer.status_code, answer.headers["Allow"]) == (405, allowed)
+
+
 def test_a_body_that_is_too_large_is_refused() -> None:
     answer = ask(Recorder(), "POST", "/v1/embeddings", content=b" " * 1001)
     assert answer.status_code == 413
