@@ -13,6 +13,8 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from ..errors import BadRequest
+
 WIDTH = 60
 MAX_NAMES = 12
 # The time of a comparison grows with both words, and clients send words of any length.
@@ -35,6 +37,24 @@ def quote(value: Any) -> str:
         return shorten(_SHORT.repr(value))
     except ValueError:  # Python refuses to write numbers of thousands of digits
         return "a number of too many digits"
+
+
+class RepeatedField(list[Any]):
+    """The values of a field that a form has several times; `name` is its name in the form."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+
+def check_single(value: Any) -> None:
+    """Refuse the values of a repeated field where there can be one value only.
+
+    Raises:
+        BadRequest: with their number.
+    """
+    if isinstance(value, RepeatedField):
+        raise BadRequest(f"{value.name} came in {len(value):,} fields of the form; send one.")
 
 
 def enumerate_names(

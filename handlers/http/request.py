@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from ..config.messages import RepeatedField
 from ..errors import BadRequest, RequestTooLarge
-from ..types.parameters import RepeatedField
 from .decoding import (
     check_json_size,
     decode_text,

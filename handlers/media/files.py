@@ -19,9 +19,8 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 
 import httpcore
 
-from ..config.messages import quote
+from ..config.messages import check_single, quote
 from ..errors import BadRequest, RequestError, RequestTooLarge, Unprocessable, attempt
-from ..types.parameters import check_single
 
 URL = re.compile(r"(?i)[a-z][a-z0-9+.-]*://")
 DATA_URI = re.compile(r"(?i)data:(?P<type>[^,;]{0,100})(?P<options>(;[^,;]{0,100}){0,5}),")

@@ -20,10 +20,10 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from ..config.messages import enumerate_names, quote, suggest
+from ..config.messages import check_single, enumerate_names, quote, suggest
 from ..errors import BadRequest
 from ..types.model_info import FILE_TYPES, SINGLE_VALUES, TEXT_COLUMN, Columns
-from ..types.parameters import check_single, check_size, json_type
+from ..types.parameters import check_size, json_type
 from .base import is_chat, is_pair
 
 INPUT_KEYS = ("inputs", "data", "prompt", "messages", "features")

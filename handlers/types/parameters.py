@@ -22,7 +22,7 @@ from pydantic import (
 )
 from pydantic.json_schema import GenerateJsonSchema
 
-from ..config.messages import describe_validation_error, quote, suggest
+from ..config.messages import RepeatedField, describe_validation_error, quote, suggest
 from ..errors import BadRequest, RequestTooLarge, TextTooLong, Unprocessable, WrongConfig
 from ..registry import EXPLAINERS
 from .model_info import Schema
@@ -383,24 +383,6 @@ def parse_json(value: Any, name: str, max_characters: int) -> Any:
         return json.loads(value)
     except (ValueError, RecursionError):
         raise BadRequest(f"{name} is a text that is not JSON; send JSON.") from None
-
-
-class RepeatedField(list[Any]):
-    """The values of a field that a form has several times; `name` is its name in the form."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.name = name
-
-
-def check_single(value: Any) -> None:
-    """Refuse the values of a repeated field where there can be one value only.
-
-    Raises:
-        BadRequest: with their number.
-    """
-    if isinstance(value, RepeatedField):
-        raise BadRequest(f"{value.name} came in {len(value):,} fields of the form; send one.")
 
 
 def json_type(value: Any) -> str:
