@@ -435,6 +435,15 @@ def module_entries(directory: Path) -> list[ModuleEntry]:
     return entries
 
 
+def is_router(directory: Path) -> bool:
+    """Return whether modules.json has a router alone.
+
+    Raises:
+        WrongCheckpoint: the file is damaged.
+    """
+    return [each.kind for each in module_entries(directory)] == ["Router"]
+
+
 def _unsupported(module: str, supported: Sequence[str]) -> WrongCheckpoint:
     return WrongCheckpoint(
         MODULES,

@@ -8,18 +8,20 @@ Weights are computed as by sentence-transformers' SparseEncoder.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import AliasChoices, Field, PositiveInt
 from typing_extensions import TypedDict
 
 from ..batching.rows import Outputs
-from ..batching.tokenization import Window
+from ..batching.tokenization import Window, check_length, tokenize
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.pooling import PoolingHead
 from ..checkpoints.sentence_transformers import SpladeConfig, SpladePooling
+from ..checkpoints.sparse_router import SparseRouter
 from ..config.handler_section import HandlerSection
+from ..errors import RequestError
 from ..types.model_info import ModelOutputs, TaskDescription, Wire
 from ..types.parameters import ANY, PipelineNames
 from .bases.text import SingleText, SingleTextTask, TruncationParameters
@@ -38,6 +40,11 @@ class SparseParameters(TruncationParameters):
         default=None, validation_alias=AliasChoices("top_k", "max_active_dims")
     )
     """Number of weights, largest first. Without it, all above zero. Alias: `max_active_dims`."""
+    input_type: (
+        Literal["query", "document", "search_query", "search_document", "passage"] | None
+    ) = Field(default=None, validation_alias=AliasChoices("input_type", "task"))
+    """What the text is, for models that read queries otherwise than documents, such as
+    OpenSearch's. Without it, as the checkpoint says, a document. Alias: `task`."""
 
 
 class SparseWeight(TypedDict):
@@ -65,22 +72,59 @@ class Task(SingleTextTask):
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
-        self._config = SpladeConfig.read(checkpoint.directory)
+        self._router = SparseRouter.find(checkpoint.directory)
+        if self._router is None:
+            self._config, self._query_weights = SpladeConfig.read(checkpoint.directory), None
+        else:
+            self._config = self._router.pooling(checkpoint.directory)
+            self._query_weights = self._router.query_weights(checkpoint.directory)
 
     @property
     def reduction(self) -> Callable[[], PoolingHead]:
         return lambda: SpladePooling(self._config)
 
+    def is_query(self, parameters: SparseParameters) -> bool:
+        """Return whether a text has the weights of a table, and the model does not read it."""
+        if self._router is None:
+            return False
+        return (parameters.input_type or self._router.default_kind).endswith("query")
+
+    def encode(self, inputs: Sequence[SingleText]) -> list[list[Window] | RequestError]:
+        read = [item for item in inputs if not self.is_query(item.parameters)]
+        rows = iter(super().encode(read))
+        return [[] if self.is_query(item.parameters) else next(rows) for item in inputs]
+
     def decode(
         self, item: SingleText, rows: Sequence[Window], outputs: Sequence[Outputs]
     ) -> list[SparseWeight]:
-        weights = outputs[0][OUTPUT]
+        weights = outputs[0][OUTPUT] if rows else self._weights_of_query(item)
         found = np.flatnonzero(weights > 0)
         best = found[np.argsort(-weights[found], kind="stable")][: item.parameters.top_k].tolist()
         return [
             {"index": index, "value": float(weights[index]), "token": self.token(index)}
             for index in best
         ]
+
+    def _weights_of_query(self, item: SingleText) -> Any:
+        """Return the weight of each entry of the vocabulary: of the tokens of a query, or 0.
+
+        Raises:
+            TextTooLong: the query is too long, and is not cut.
+        """
+        if self._query_weights is None:
+            raise ValueError("this model has no weights of queries")
+        encoding = tokenize(self.tokenizer, [(item.text, None)], add_special_tokens=False)
+        ids = encoding["input_ids"][0]
+        limit = min(filter(None, (self.max_tokens, item.parameters.max_length)), default=None)
+        cuts = self.truncation if item.parameters.truncate is None else item.parameters.truncate
+        if not cuts:
+            check_length(len(ids), self.max_tokens, "the text")
+        if limit is not None and len(ids) > limit:
+            from_left = item.parameters.truncation_direction == "left"
+            ids = ids[-limit:] if from_left else ids[:limit]
+        weights = np.zeros_like(self._query_weights)
+        weights[ids] = self._query_weights[ids]
+        return weights
 
     def token(self, index: int) -> str:
         """Return an entry of the vocabulary; empty for one that the tokenizer does not have."""

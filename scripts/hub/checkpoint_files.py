@@ -55,7 +55,8 @@ CONFIG_FILES = (
 MODULES = "modules.json"
 MODULE_FILES = re.compile(
     r"modules\.json|config_sentence_transformers\.json|sentence_[a-z-]+_config\.json"
-    r"|[1-9]_[A-Za-z]+/(config\.json|model\.safetensors|pytorch_model\.bin)"
+    r"|router_config\.json"
+    r"|([1-9]|(query|document)_[0-9])_[A-Za-z]+/(config\.json|model\.safetensors|pytorch_model\.bin)"
 )
 # One of these is at the root of every checkpoint.
 ROOT_FILES = (CONFIG, MODEL_INDEX, MODULES, GLINER)

@@ -40,14 +40,18 @@ def _part(kind: str) -> dict[str, Any]:
         model = SENTENCE_TRANSFORMERS.SparseEncoder(str(folder), device="cpu")
         embedded = model.encode(TEXTS, convert_to_sparse_tensor=False)
         weights = [_largest(row) for row in embedded]
-        return {"checkpoint": kind, "digest": digest(folder), "weights": weights}
+        part = {"checkpoint": kind, "digest": digest(folder), "weights": weights}
+        if kind != "router":
+            return part
+        queries = model.encode_query(TEXTS, convert_to_sparse_tensor=False)
+        return {**part, "queries": [_largest(row) for row in queries]}
 
 
 def _largest(row: torch.Tensor) -> list[Any]:
     """Return the number of weights above zero, and the largest with their places in order."""
     values, places = torch.sort(row, descending=True, stable=True)
     largest = zip(places.tolist()[:TOP_K], values.tolist(), strict=False)
-    return [int((row > 0).sum()), [[place, round(value, 5)] for place, value in largest]]
+    return [int((row > 0).sum()), [[place, round(value, 5)] for place, value in largest if value]]
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...config.messages import quote
-from ...errors import BadRequest
+from ...errors import BadRequest, Unprocessable
 from ...tasks import fill_mask, sparse_embedding
 from ...tasks.base import Label
 from ...tasks.bases.labels import softmax
@@ -104,6 +104,11 @@ class EntryTarget(TextExplanationTarget[sparse_embedding.Task]):
     example_target = "bar"
 
     def select(self, state: RequestState) -> list[AttributionTarget]:
+        if not state.outputs:
+            raise Unprocessable(
+                "The weights of a query are in a table of this model, so that there is nothing to"
+                " explain; send input_type: document."
+            )
         return [target_at(state, 0, self.segments(state), OUTPUT, (self._entry(state),))]
 
     def describe(self, state: RequestState, selected: AttributionTarget) -> dict[str, Any]:

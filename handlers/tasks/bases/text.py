@@ -99,6 +99,8 @@ class TextTask(BaseTask[InputT, RowT]):
     def run(
         self, model: Model, rows: Sequence[RowT], meter: Meter, deadline: Deadline = NO_DEADLINE
     ) -> Sequence[RowOutcome]:
+        if not rows:
+            return []
         # A single row is packed only for an engine that compiles each width.
         options: dict[str, Any] = {
             "padding": self.padding,
