@@ -6,7 +6,9 @@ from pathlib import Path
 
 import torch
 
+from . import tasks
 from .checkpoints.integrity import verify
+from .config.handler_section import modes
 from .config.model_config import CONFIG_FILE, ModelConfig
 from .engine import BaseEngine, Engine
 from .inference_code.engine import InferenceCodeEngine, has_inference_code
@@ -33,9 +35,17 @@ def load_engine(
     """
     sums = verify(folder)
     config = config or ModelConfig.read(folder / CONFIG_FILE)
-    if config.continuousBatching:  # Each request has a thread.
+    if _has_threads_in_turns(config):
         share_heap_between_threads()
     kind = InferenceCodeEngine if has_inference_code(folder, config) else Engine
     engine: BaseEngine = kind.load(folder, config, device, sums)
     engine.require_health()
     return engine
+
+
+def _has_threads_in_turns(config: ModelConfig) -> bool:
+    """Return whether each request has a thread, or texts are generated in another thread."""
+    mode = config.handler.mode
+    return config.continuousBatching or (
+        mode in modes() and tasks.get(mode).description.generation.texts
+    )
