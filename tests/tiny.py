@@ -183,7 +183,7 @@ def write_model(
     model = getattr(transformers, f"{family}{head}")(config)
     random = np.random.Generator(np.random.PCG64(seed))
     weights = {
-        name: weight(name, parameter, random, most)
+        name: _weight(name, parameter, random, most)
         for name, parameter in sorted(model.named_parameters())
     }
     weights |= {
@@ -195,7 +195,7 @@ def write_model(
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def weight(name: str, parameter: torch.Tensor, random: np.random.Generator, most: float) -> Any:
+def _weight(name: str, parameter: torch.Tensor, random: np.random.Generator, most: float) -> Any:
     """Return uniform numbers for a matrix; a norm keeps its ones and a bias its zeros.
 
     The heads of TAPAS are vectors, named `output_weights`, as is the `class_embedding` of CLIP.

@@ -5,6 +5,7 @@ Long words split into subwords, and there are accents, Chinese characters and un
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from pathlib import Path
@@ -21,6 +22,7 @@ from tokenizers import (
 )
 
 POSITIONS = 128
+MARK = "\u2581"
 BERT = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
 ROBERTA = {"pad_token": "<pad>", "unk_token": "<unk>", "cls_token": "<s>", "sep_token": "</s>"}
 TEXT = """\
@@ -132,11 +134,18 @@ def write_llama(folder: Path) -> int:
     A word begins with a mark in place of the space before it. A character that is no token is a
     token for each of its bytes.
     """
-    specials = ["<unk>", "<s>", "</s>"]
-    pieces = {f"\u2581{word}" for line in TEXT for word in line.split() if word.isascii()}
+    kernel = _word_merges(["<unk>", "<s>", "</s>"])
+    names = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+    _save(kernel, folder, "PreTrainedTokenizerFast", names)
+    return int(kernel.token_to_id("</s>"))
+
+
+def _word_merges(specials: list[str]) -> Tokenizer:
+    """Return a tokenizer of the words of the text, of its characters, and of all bytes."""
+    pieces = {f"{MARK}{word}" for line in TEXT for word in line.split() if word.isascii()}
     letters = {letter for line in TEXT for letter in line if letter.isascii() and letter != " "}
     tokens = [*specials, *(f"<0x{byte:02X}>" for byte in range(256))]
-    tokens += ["\u2581", *sorted(letters), *sorted(pieces - {f"\u2581{each}" for each in letters})]
+    tokens += [MARK, *sorted(letters), *sorted(pieces - {f"{MARK}{each}" for each in letters})]
     numbers = {token: number for number, token in enumerate(tokens)}
     merges = [
         (word[:end], word[end])
@@ -146,14 +155,12 @@ def write_llama(folder: Path) -> int:
     ]
     kernel = Tokenizer(models.BPE(numbers, merges, unk_token="<unk>", byte_fallback=True))
     kernel.normalizer = normalizers.Sequence(
-        [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
+        [normalizers.Prepend(MARK), normalizers.Replace(" ", MARK)]
     )
-    steps = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
+    steps = [decoders.Replace(MARK, " "), decoders.ByteFallback(), decoders.Fuse()]
     kernel.decoder = decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)])
     kernel.add_special_tokens(specials)
-    names = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
-    _save(kernel, folder, "PreTrainedTokenizerFast", names)
-    return numbers["</s>"]
+    return kernel
 
 
 def write_siglip(folder: Path) -> None:
@@ -191,3 +198,234 @@ def _save(kernel: Tokenizer, folder: Path, name: str, settings: dict[str, Any]) 
     kernel.save(str(folder / "tokenizer.json"))
     settings = {"tokenizer_class": name, "model_max_length": POSITIONS, **settings}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+
+
+def write_bert_cased(folder: Path) -> dict[str, int]:
+    """Write BERT's tokenizer for texts that keep their upper case."""
+    values = write_bert(folder)
+    path = folder / "tokenizer_config.json"
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**settings, "do_lower_case": False}), encoding="utf-8")
+    return values
+
+
+def write_mpnet(folder: Path) -> dict[str, int]:
+    """Write a WordPiece tokenizer with the special tokens of MPNet."""
+    words = _word_pieces(["<s>", "<pad>", "</s>", "[UNK]", "<mask>"])
+    kernel = Tokenizer(models.WordPiece(words, unk_token="[UNK]"))
+    kernel.normalizer = normalizers.BertNormalizer(lowercase=True)
+    kernel.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    kernel.decoder = decoders.WordPiece()
+    kernel.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    _save(
+        kernel, folder, "MPNetTokenizer", {**ROBERTA, "unk_token": "[UNK]", "mask_token": "<mask>"}
+    )
+    return {"vocab_size": len(words), "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
+
+
+def write_colbert(folder: Path) -> dict[str, int]:
+    """Write BERT's tokenizer with the two words that mark queries and documents."""
+    values = write_bert(folder)
+    path = folder / "tokenizer.json"
+    document = json.loads(path.read_text(encoding="utf-8"))
+    words = document["model"]["vocab"]
+    words |= {f"[unused{number}]": len(words) + number for number in range(2)}
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return {**values, "vocab_size": len(words)}
+
+
+def write_xlm_roberta(folder: Path) -> dict[str, int]:
+    """Write a unigram tokenizer with the special tokens of XLM-RoBERTa."""
+    kernel = _unigram(["<s>", "<pad>", "</s>", "<unk>"], "<mask>")
+    kernel.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>",
+        pair="<s> $A </s> </s> $B </s>",
+        special_tokens=[("<s>", 0), ("</s>", 2)],
+    )
+    _save(kernel, folder, "XLMRobertaTokenizer", {**ROBERTA, "mask_token": "<mask>"})
+    ids = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
+    return {"vocab_size": kernel.get_vocab_size(), **ids}
+
+
+def write_deberta_v2(folder: Path) -> dict[str, int]:
+    """Write a unigram tokenizer with the special tokens of DeBERTa."""
+    kernel = _unigram(["[PAD]", "[CLS]", "[SEP]", "[UNK]"], "[MASK]")
+    kernel.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 1), ("[SEP]", 2)],
+    )
+    _save(kernel, folder, "DebertaV2Tokenizer", {**BERT, "mask_token": "[MASK]"})
+    return {"vocab_size": kernel.get_vocab_size(), "pad_token_id": 0}
+
+
+def write_t5(folder: Path) -> dict[str, int]:
+    """Write a unigram tokenizer with an end token, as T5 has it."""
+    kernel = _unigram(["<pad>", "</s>", "<unk>"])
+    kernel.post_processor = processors.TemplateProcessing(
+        single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 1)]
+    )
+    names = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>", "extra_ids": 0}
+    _save(kernel, folder, "T5Tokenizer", names)
+    ids = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
+    return {"vocab_size": kernel.get_vocab_size(), **ids}
+
+
+def write_modernbert(folder: Path, *more: str) -> dict[str, int]:
+    """Write a byte-level BPE tokenizer with the special tokens of ModernBERT.
+
+    Args:
+        folder: the folder of the checkpoint.
+        more: tokens at the end of the vocabulary.
+    """
+    kernel = _byte_level(["[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]"])
+    kernel.add_tokens(list(more))
+    kernel.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B [SEP]",
+        special_tokens=[("[CLS]", 0), ("[SEP]", 1)],
+    )
+    names = {**BERT, "mask_token": "[MASK]", "model_input_names": ["input_ids", "attention_mask"]}
+    _save(kernel, folder, "PreTrainedTokenizerFast", names)
+    ids = {"pad_token_id": 2, "cls_token_id": 0, "sep_token_id": 1}
+    return {"vocab_size": kernel.get_vocab_size(), "bos_token_id": 0, "eos_token_id": 1, **ids}
+
+
+def write_modern_colbert(folder: Path) -> dict[str, int]:
+    """Write ModernBERT's tokenizer with the words that mark queries and documents in PyLate."""
+    return write_modernbert(folder, "[Q] ", "[D] ")
+
+
+def write_qwen(folder: Path, *, ends: bool = False) -> dict[str, int]:
+    """Write a byte-level BPE tokenizer with the special tokens of Qwen.
+
+    Args:
+        folder: the folder of the checkpoint.
+        ends: whether a text has an end token, as in the models that make vectors.
+    """
+    end, start, stop = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+    kernel = _byte_level([end, start, stop])
+    if ends:
+        byte_level, add_end = (
+            processors.ByteLevel(trim_offsets=False),
+            processors.TemplateProcessing(
+                single=f"$A {end}", pair=f"$A $B {end}", special_tokens=[(end, 0)]
+            ),
+        )
+        kernel.post_processor = processors.Sequence([byte_level, add_end])
+    names = {"eos_token": end if ends else stop, "pad_token": end, "padding_side": "left"}
+    template = {} if ends else {"chat_template": CHATML}
+    _save(kernel, folder, "Qwen2Tokenizer", {**names, **template})
+    ids = {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0 if ends else 2}
+    return {"vocab_size": kernel.get_vocab_size(), **ids}
+
+
+def write_qwen_embedding(folder: Path) -> dict[str, int]:
+    """Write Qwen's tokenizer with an end token behind each text."""
+    return write_qwen(folder, ends=True)
+
+
+def write_gemma_embedding(folder: Path) -> dict[str, int]:
+    """Write a tokenizer of words with the special tokens of Gemma around a text."""
+    kernel = _word_merges(["<pad>", "<eos>", "<bos>", "<unk>"])
+    kernel.normalizer = normalizers.Replace(" ", MARK)
+    kernel.post_processor = processors.TemplateProcessing(
+        single="<bos> $A <eos>",
+        pair="<bos> $A <eos> <bos>:1 $B:1 <eos>:1",
+        special_tokens=[("<bos>", 2), ("<eos>", 1)],
+    )
+    names = {"pad_token": "<pad>", "eos_token": "<eos>", "bos_token": "<bos>"}
+    flags = {"unk_token": "<unk>", "add_bos_token": True, "add_eos_token": True}
+    _save(kernel, folder, "GemmaTokenizer", {**names, **flags})
+    ids = {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2}
+    return {"vocab_size": kernel.get_vocab_size(), **ids}
+
+
+def write_gemma(folder: Path) -> dict[str, int]:
+    """Write Gemma's tokenizer with a token before a text and none behind it."""
+    values = write_gemma_embedding(folder)
+    path = folder / "tokenizer.json"
+    kernel = Tokenizer.from_file(str(path))
+    kernel.post_processor = processors.TemplateProcessing(
+        single="<bos> $A", pair="<bos> $A <bos>:1 $B:1", special_tokens=[("<bos>", 2)]
+    )
+    kernel.save(str(path))
+    path = folder / "tokenizer_config.json"
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**settings, "add_eos_token": False}), encoding="utf-8")
+    return values
+
+
+def write_mistral_embedding(folder: Path) -> dict[str, int]:
+    """Write a tokenizer as Llama's of SentencePiece, with special tokens around a text."""
+    write_llama(folder)
+    path = folder / "tokenizer.json"
+    kernel = Tokenizer.from_file(str(path))
+    kernel.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>",
+        pair="<s> $A </s> <s>:1 $B:1 </s>:1",
+        special_tokens=[("<s>", 1), ("</s>", 2)],
+    )
+    names = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "</s>"}
+    flags = {"add_bos_token": True, "add_eos_token": True}
+    _save(kernel, folder, "LlamaTokenizer", {**names, **flags})
+    ids = {"pad_token_id": 2, "bos_token_id": 1, "eos_token_id": 2}
+    return {"vocab_size": kernel.get_vocab_size(), **ids}
+
+
+CHATML = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content']"
+    " + '<|im_end|>' + '\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+
+
+def _unigram(specials: list[str], last: str | None = None) -> Tokenizer:
+    """Return a tokenizer of words and characters, as SentencePiece makes it.
+
+    Args:
+        specials: the first tokens, the unknown one at the end.
+        last: the token at the end of the vocabulary.
+    """
+    words = sorted({f"{MARK}{word}" for line in TEXT for word in re.findall(r"\w+", line)})
+    letters = sorted({letter for line in TEXT for letter in line if letter != " "} | {MARK})
+    pieces = [(each, 0.0) for each in specials]
+    pieces += [(each, -4.0) for each in words if len(each) < 9]
+    pieces += [(each, -8.0) for each in letters]
+    pieces += [(last, 0.0)] if last else []
+    kernel = Tokenizer(models.Unigram(pieces, len(specials) - 1))
+    kernel.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(replacement=MARK)]
+    )
+    kernel.decoder = decoders.Metaspace(replacement=MARK)
+    kernel.add_special_tokens([*specials, *([last] if last else [])])
+    return kernel
+
+
+def write_blip(folder: Path) -> dict[str, int]:
+    """Write BERT's tokenizer with the ends of the texts that BLIP writes."""
+    return {**write_bert(folder), "bos_token_id": 2, "eos_token_id": 3, "sep_token_id": 3}
+
+
+def write_sentencepiece(folder: Path, kind: str) -> int:
+    """Write the SentencePiece files of a translation model, without a `tokenizer.json`.
+
+    Returns the number of its tokens.
+    """
+    path = Path(__file__).parent / "reference" / "sentencepiece.jsonl"
+    rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    found = next(each for each in rows if (each["class"], each["kind"]) == (kind, "unigram"))
+    for name, content in found["files"].items():
+        (folder / name).write_bytes(base64.b64decode(content))
+    for name, document in found["documents"].items():
+        (folder / name).write_text(json.dumps(document), encoding="utf-8")
+    return 1 + max(number for _, ids in found["rows"] for number in ids)
+
+
+def write_marian(folder: Path) -> dict[str, int]:
+    """Write two SentencePiece files and a shared vocabulary."""
+    write_sentencepiece(folder, "MarianTokenizer")
+    names = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+    pad, end = names["<pad>"], names["</s>"]
+    ids = {"pad_token_id": pad, "eos_token_id": end, "bos_token_id": end}
+    return {"vocab_size": len(names), "decoder_start_token_id": pad, **ids}

@@ -19,10 +19,10 @@ import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import torch
-from pydantic import BaseModel, Field, PositiveInt
+from pydantic import BaseModel, Field, PositiveInt, model_validator
 
 from ..errors import WrongCheckpoint
 from .pooling import PoolingHead, TextSlots
@@ -52,7 +52,8 @@ class Tokenization(BaseModel):
         document_prefix: the same for documents.
         query_length: the tokens of a query at most, and with expansion always.
         document_length: the tokens of a document at most.
-        do_query_expansion: whether a query is filled with mask tokens up to its length.
+        do_query_expansion: whether a query is filled with mask tokens up to its length. Files that
+            PyLate wrote before it had the key are of models that are, which their other keys show.
         attend_to_expansion_tokens: whether other tokens attend to these.
         skiplist_words: the tokens of documents that have no vector.
     """
@@ -64,6 +65,13 @@ class Tokenization(BaseModel):
     do_query_expansion: bool = False
     attend_to_expansion_tokens: bool = False
     skiplist_words: list[str] = Field(default_factory=list)
+
+    @model_validator(mode="before")
+    @classmethod
+    def expand_by_default(cls, values: Any) -> Any:
+        """Add the query expansion that files of earlier versions of PyLate do not name."""
+        is_old = isinstance(values, dict) and "query_length" in values
+        return {"do_query_expansion": True, **values} if is_old else values
 
 
 class Metadata(BaseModel):

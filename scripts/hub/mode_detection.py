@@ -59,6 +59,7 @@ SENTENCE_TRANSFORMERS = "config_sentence_transformers.json"
 MODULES = "modules.json"
 LOGIT_SCORE = "LogitScore"
 COLBERT = "artifact.metadata"
+PYLATE = "pylate."
 README = "README.md"
 FRONT_MATTER = re.compile(r"\A---\r?\n(.*?)\r?\n---", re.DOTALL)
 MAX_README = 1 << 20
@@ -222,6 +223,8 @@ def _sentence_transformers_mode(folder: Path, names: Collection[str]) -> Detecte
         return None
     listed = _json(folder / MODULES)
     types = [str(each.get("type", "")) for each in listed] if isinstance(listed, list) else []
+    if any(each.startswith(PYLATE) for each in types):
+        return DetectedMode("late_interaction", "its modules have one of PyLate")
     ends = {each.rpartition(".")[2] for each in types}
     sparse = next(
         (each for each in ("SpladePooling", "SparseStaticEmbedding") if each in ends), None

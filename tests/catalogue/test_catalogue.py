@@ -10,6 +10,7 @@ from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.errors import KitError
 from hf_serve.scripts.hub.catalogue import CatalogueEntry, read_catalogue
 from hf_serve.scripts.hub.client import Hub
+from hf_serve.scripts.hub.mode_detection import mode_of_hub_task
 from hf_serve.scripts.hub.model_check import ModelCheck, check_model
 from tests.catalogue.checkpoints import write
 
@@ -19,8 +20,9 @@ REFUSED = {name: entry for name, entry in ENTRIES.items() if entry.refused}
 NO_HUB = Hub("http://127.0.0.1:9")
 
 
-def _check(entry: CatalogueEntry, folder: Path) -> ModelCheck:
-    return check_model(str(write(entry, folder / entry.models[0].rpartition("/")[2])), None, NO_HUB)
+def _check(entry: CatalogueEntry, folder: Path, mode: str | None = None) -> ModelCheck:
+    """Check a copy of a repository under a name that the catalogue does not have."""
+    return check_model(str(write(entry, folder / "copy", weights=False)), None, NO_HUB, mode)
 
 
 @pytest.mark.parametrize("name", SERVED)
@@ -31,10 +33,12 @@ def test_the_mode_follows_from_the_files(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_not_served_is_refused_before_a_download(name: str, tmp_path: Path) -> None:
-    try:
-        assert _check(REFUSED[name], tmp_path).refusal
-    except KitError as refusal:
-        assert str(refusal)
+    entry = REFUSED[name]
+    for mode in {None, mode_of_hub_task(entry.checkpoint.hub_task)}:
+        try:
+            assert _check(entry, tmp_path / str(mode), mode).refusal
+        except KitError as refusal:
+            assert str(refusal)
 
 
 @pytest.mark.parametrize("name", SERVED)

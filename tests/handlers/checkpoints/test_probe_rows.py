@@ -16,6 +16,7 @@ from hf_serve.handlers.formats.pretrained import PretrainedModel
 from hf_serve.handlers.tasks.bases.text import TextTask
 from hf_serve.handlers.types.request import Request
 from tests import families
+from tests.family_sizes import VOCABULARY
 
 MODE = "sequence_classification"
 # Classifiers that find the end of a text by its end token.
@@ -38,10 +39,10 @@ def scores(engine: Engine) -> list[float]:
 
 
 def test_rows_have_the_frame_of_a_text_and_the_length_that_is_asked_for() -> None:
-    maker = RowMaker.of(families.tokenizer(), families.VOCABULARY, 1)
+    maker = RowMaker.of(families.tokenizer(), VOCABULARY, 1)
     framed, same, short = (row.features["input_ids"] for row in maker.rows([9, 9, 1]))
     assert (framed[0], framed[-1], len(framed)) == (0, 2, 9)
-    assert all(each >= families.VOCABULARY // 2 for each in framed[1:-1])
+    assert all(each >= VOCABULARY // 2 for each in framed[1:-1])
     assert same != framed and short == [2]
     batch = maker.batch(("input_ids", "attention_mask"), rows=2, width=9)
     assert batch["input_ids"][1].tolist()[5:] == [2, 1, 1, 1]

@@ -18,6 +18,7 @@ from hf_serve.handlers.engine import Engine
 from hf_serve.handlers.errors import WrongCheckpoint
 from hf_serve.handlers.types.request import Request, TokenIds
 from tests import families
+from tests.family_sizes import POSITIONS
 from tests.sentences import refused
 
 MODE = "text_generation"
@@ -132,7 +133,7 @@ def test_texts_of_a_batch_are_those_of_generate(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name, family in FAMILIES.items() if family.window])
 def test_the_window_of_a_family_changes_its_texts(name: str) -> None:
     family = FAMILIES[name]
-    wide = module_of(family, **{str(family.window): families.POSITIONS})
+    wide = module_of(family, **{str(family.window): POSITIONS})
     assert generate(module_of(family), prompts()) != generate(wide, prompts())
 
 

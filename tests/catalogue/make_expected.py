@@ -1,0 +1,116 @@
+"""Run the libraries of embeddings and ranking, and keep their answers in expected.jsonl.
+
+    pip install torch 'sentence-transformers>=6' pydantic pyyaml typer
+    python tests/catalogue/make_expected.py sentence-transformers
+    pip install torch 'transformers>=5' 'pylate>=1.6' pydantic pyyaml typer
+    python tests/catalogue/make_expected.py pylate
+
+Each writes the answers of the entries that name the library; those of the others stay. The names of
+entries behind it write the answers of these alone.
+"""
+
+# ruff: noqa: E402 - the path to the repository comes first
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1]))
+
+from hf_serve.scripts.hub.catalogue import CatalogueEntry, read_catalogue
+from tests.catalogue import expected
+from tests.catalogue.checkpoints import write
+
+# Not in the environment in which this repository is type-checked.
+Library = Any
+
+
+def main(library: str, *names: str) -> None:
+    """Write the answers of a library."""
+    kept = expected.read()
+    for name, entry in read_catalogue().items():
+        if entry.reference == library and not entry.refused and (not names or name in names):
+            with tempfile.TemporaryDirectory() as place:
+                folder = write(entry, Path(place) / name)
+                kept[name] = ANSWERS[str(entry.mode)](str(folder), entry)
+    lines = [{"entry": name, "answers": kept[name]} for name in sorted(kept)]
+    text = "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in lines)
+    expected.PATH.write_text(text, encoding="utf-8")
+
+
+def _vectors(folder: str, entry: CatalogueEntry) -> Any:
+    library: Library = import_module("sentence_transformers")
+    model = library.SentenceTransformer(folder, device="cpu", model_kwargs={"dtype": "float32"})
+    prompts = expected.prompts_of(entry)
+    return [
+        _rounded(model.encode([text], prompt=prompts[name] if name else None)[0])
+        for text, name in expected.embedding_calls(entry)
+    ]
+
+
+def _weights(folder: str, _: CatalogueEntry) -> Any:
+    library: Library = import_module("sentence_transformers")
+    model = library.SparseEncoder(folder, device="cpu")
+    rows = [
+        model.encode([text], convert_to_sparse_tensor=False)[0].tolist() for text in expected.TEXTS
+    ]
+    return [_largest(row) for row in rows]
+
+
+def _largest(row: list[float]) -> list[tuple[int, float]]:
+    order = sorted(range(len(row)), key=lambda place: -row[place])
+    return [(place, round(row[place], 5)) for place in order[: expected.LARGEST] if row[place] > 0]
+
+
+def _scores(folder: str, _: CatalogueEntry) -> Any:
+    library: Library = import_module("sentence_transformers")
+    model = library.CrossEncoder(folder, device="cpu")
+    return [
+        [round(float(model.predict([(query, text)])[0]), 5) for text in expected.TEXTS]
+        for query in expected.QUERIES
+    ]
+
+
+def _late_scores(folder: str, _: CatalogueEntry) -> Any:
+    models: Library = import_module("pylate.models")
+    scores: Library = import_module("pylate.scores")
+    model = models.ColBERT(folder, device="cpu")
+
+    def vectors(text: str, *, is_query: bool) -> Any:
+        (found,) = model.encode([text], is_query=is_query, convert_to_tensor=True)
+        return found[None]
+
+    return [
+        [
+            round(
+                float(
+                    scores.colbert_scores(
+                        vectors(query, is_query=True), vectors(text, is_query=False)
+                    )[0, 0]
+                ),
+                4,
+            )
+            for text in expected.TEXTS
+        ]
+        for query in expected.QUERIES
+    ]
+
+
+def _rounded(vector: Any) -> list[float]:
+    return [round(float(each), 5) for each in vector]
+
+
+ANSWERS = {
+    "sentence_embedding": _vectors,
+    "sparse_embedding": _weights,
+    "sentence_ranking": _scores,
+    "late_interaction": _late_scores,
+}
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,200 @@
+"""What transformers itself answers with a checkpoint: its pipeline, or its model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from PIL import Image
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer, pipeline
+
+from hf_serve.demo_models.synthetic_images import as_base64
+from tests import images, sounds
+from tests.reference.rows import DULL, FINE, LONG, ODD
+from tests.serving import Served
+
+# An input as the kit reads it, and as transformers does.
+Pair = tuple[Any, Any]
+Ask = Callable[[Any], Any]
+LABELS = ["film", "river", "music"]
+CONTEXTS = ["Nina Vogel sings in the old bar near the river.", "Ada lives in Paris.", ODD]
+TEXTS = [(each, each) for each in (FINE, ODD, DULL, "zzz")]
+LONGER = [*TEXTS, (LONG, LONG)]
+PICTURES = list(zip(images.TEXTS, images.IMAGES, strict=True))
+SOUNDS = list(zip(sounds.TEXTS, sounds.SOUNDS, strict=True))
+NEW_TOKENS = 6
+FEW: dict[str, Any] = {"max_new_tokens": NEW_TOKENS}
+BEAMS: dict[str, Any] = {**FEW, "num_beams": 2}
+
+
+class Reference:
+    """The answers of transformers in a mode.
+
+    Attributes:
+        pairs: inputs.
+        parameters: the parameters of a request.
+        ask: answers one of transformers' inputs, as the kit answers it.
+    """
+
+    def __init__(self, mode: str, folder: Path, model: Served) -> None:
+        self.pairs, self.parameters, make = MODES[mode]
+        self.ask: Ask = make(folder, model, self.parameters)
+
+
+def _pipeline(name: str) -> Callable[..., Ask]:
+    def make(folder: Path, _: Served, parameters: dict[str, Any]) -> Ask:
+        found = pipeline(name, model=str(folder), device="cpu", dtype=torch.float32)
+        return lambda given: found(given, **parameters)
+
+    return make
+
+
+def _image_pipeline(name: str) -> Callable[..., Ask]:
+    """Return a pipeline with the image processor of the kit, which needs no torchvision."""
+
+    def make(folder: Path, model: Served, parameters: dict[str, Any]) -> Ask:
+        task = model.engine.task
+        auto_class = getattr(transformers, task.auto_class_for(task.checkpoint.config))
+        found = pipeline(
+            name,
+            model=auto_class.from_pretrained(folder),
+            image_processor=task.checkpoint.image_processor,
+            tokenizer=getattr(task, "tokenizer", None),
+            device=torch.device("cpu"),
+        )
+        names = set(parameters) - {"return_predicted_depth"}
+        chosen = {**task.defaults, **{name: parameters[name] for name in names}}
+        return lambda given: _as_json(found(given, **chosen))
+
+    return make
+
+
+def _sound_pipeline(name: str) -> Callable[..., Ask]:
+    def make(folder: Path, _: Served, parameters: dict[str, Any]) -> Ask:
+        found = pipeline(name, model=str(folder), device="cpu", dtype=torch.float32)
+        return lambda given: found(
+            {"raw": given.copy(), "sampling_rate": sounds.RATE}, **parameters
+        )
+
+    return make
+
+
+def _written(key: str) -> Callable[..., Ask]:
+    """Return what an encoder-decoder writes, which transformers 5 has no pipelines for."""
+
+    def make(folder: Path, model: Served, parameters: dict[str, Any]) -> Ask:
+        tokenizer = model.engine.task.checkpoint.text_tokenizer
+        loaded = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder)
+
+        def ask(text: str) -> Any:
+            ids = loaded.generate(**tokenizer(text, return_tensors="pt"), **parameters)
+            return [{key: tokenizer.decode(ids[0], skip_special_tokens=True)}]
+
+        return ask
+
+    return make
+
+
+def _captions(folder: Path, model: Served, parameters: dict[str, Any]) -> Ask:
+    task = model.engine.task
+    loaded = transformers.AutoModelForImageTextToText.from_pretrained(folder)
+
+    def ask(image: Image.Image) -> Any:
+        inputs = task.checkpoint.image_processor(images=image, return_tensors="pt")
+        (ids,) = loaded.generate(**inputs, **parameters)
+        return [
+            {"generated_text": task.checkpoint.text_tokenizer.decode(ids, skip_special_tokens=True)}
+        ]
+
+    return ask
+
+
+def _spans(folder: Path, _: Served, __: dict[str, Any]) -> Ask:
+    """Return the span of the highest probability, of all that the pipeline looks at."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForQuestionAnswering.from_pretrained(folder)
+
+    def ask(given: dict[str, str]) -> Any:
+        encoded = tokenizer(
+            given["question"], given["context"], return_tensors="pt", return_offsets_mapping=True
+        )
+        offsets = encoded.pop("offset_mapping")[0].tolist()
+        with torch.no_grad():
+            outputs = model(**encoded)
+        inside = torch.tensor([each == 1 for each in encoded.sequence_ids(0)])
+        kept = inside | (torch.arange(len(inside)) == 0)  # The first token stands for no answer.
+        start, end = (
+            torch.where(kept, logits[0], -torch.inf).softmax(-1).where(inside, 0.0)
+            for logits in (outputs.start_logits, outputs.end_logits)
+        )
+        scores = torch.triu(start[:, None] * end[None]).tril(14)
+        first, last = divmod(int(scores.argmax()), len(inside))
+        begin, stop = offsets[first][0], offsets[last][1]
+        answer = given["context"][begin:stop]
+        return {"score": float(scores.max()), "start": begin, "end": stop, "answer": answer}
+
+    return ask
+
+
+def _zero_shot(folder: Path, _: Served, parameters: dict[str, Any]) -> Ask:
+    found = pipeline("zero-shot-classification", model=str(folder), device="cpu")
+    return lambda given: found(given, **parameters)
+
+
+def _masked(folder: Path, model: Served, parameters: dict[str, Any]) -> Ask:
+    found = pipeline("fill-mask", model=str(folder), device="cpu", dtype=torch.float32)
+    mask = model.engine.task.checkpoint.text_tokenizer.mask_token
+    return lambda given: found(given.replace("MASK", mask), **parameters)
+
+
+def comparable(found: Any, wanted: Any) -> tuple[Any, Any]:
+    """Return an answer and that of transformers, without what the answer leaves out."""
+    theirs = _as_json(wanted)
+    if isinstance(found, dict) and isinstance(theirs, dict):
+        theirs = {key: value for key, value in theirs.items() if key in found}
+    return found, theirs
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _as_json(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_as_json(each) for each in value]
+    if isinstance(value, Image.Image):
+        return as_base64(value)
+    return value.tolist() if isinstance(value, (torch.Tensor, np.generic)) else value
+
+
+Mode = tuple[Sequence[Pair], dict[str, Any], Callable[..., Ask]]
+QUESTIONS = [{"question": "Who sings?", "context": each} for each in CONTEXTS]
+MODES: dict[str, Mode] = {
+    "sequence_classification": (LONGER, {"top_k": None}, _pipeline("text-classification")),
+    "zero_shot_classification": (TEXTS, {"candidate_labels": LABELS}, _zero_shot),
+    "token_classification": (
+        TEXTS,
+        {"aggregation_strategy": "simple"},
+        _pipeline("token-classification"),
+    ),
+    "question_answering": ([(each, each) for each in QUESTIONS], {"align_to_words": False}, _spans),
+    "text_generation": (LONGER, {**FEW, "do_sample": False}, _pipeline("text-generation")),
+    "summarization": (TEXTS, {**BEAMS, "min_length": 0}, _written("summary_text")),
+    "translation": (TEXTS, BEAMS, _written("translation_text")),
+    "text2text_generation": (TEXTS, BEAMS, _written("generated_text")),
+    "image_classification": (PICTURES, {}, _image_pipeline("image-classification")),
+    "image_feature_extraction": (PICTURES, {}, _image_pipeline("image-feature-extraction")),
+    "object_detection": (PICTURES, {"threshold": 0.0}, _image_pipeline("object-detection")),
+    "image_segmentation": (PICTURES, {}, _image_pipeline("image-segmentation")),
+    "depth_estimation": (PICTURES, {}, _image_pipeline("depth-estimation")),
+    "zero_shot_image_classification": (
+        PICTURES,
+        {"candidate_labels": LABELS},
+        _image_pipeline("zero-shot-image-classification"),
+    ),
+    "image_to_text": (PICTURES, FEW, _captions),
+    "audio_classification": (SOUNDS, {"top_k": 2}, _sound_pipeline("audio-classification")),
+    "automatic_speech_recognition": (SOUNDS, {}, _sound_pipeline("automatic-speech-recognition")),
+}

@@ -1,0 +1,111 @@
+"""Answers of each entry of the catalogue are those of the library that defines them.
+
+Each text is asked alone and in the company of others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hf_serve.scripts.hub.catalogue import CatalogueEntry, read_catalogue
+from tests.catalogue import expected
+from tests.catalogue.checkpoints import write
+from tests.catalogue.pipelines import MODES, Reference, comparable
+from tests.serving import Served, differences
+
+SERVED = {name: entry for name, entry in read_catalogue().items() if not entry.refused}
+KEPT = expected.read()
+# One entry of each kind of model; a change of the kit that harms an entry harms one of these.
+REPRESENTATIVES = (
+    *("bge", "multilingual-e5-small", "nomic-embed-text", "embeddinggemma", "qwen3-embedding"),
+    *("sentence-t5", "splade", "gte-moderncolbert", "ms-marco-minilm", "mxbai-rerank-v1"),
+    *("go-emotions", "bart-mnli", "bert-ner", "roberta-squad2", "opus-mt", "qwen3", "gemma-3"),
+    *("vit", "rt-detr", "segformer", "clip", "wav2vec2", "ast"),
+)
+UNKNOWN = "\ufffd"
+
+
+def each_entry(names: Iterable[str]) -> list[Any]:
+    """Return entries as a test's parameter; those that represent no others are nightly."""
+    return [
+        pytest.param(name, marks=() if name in REPRESENTATIVES else pytest.mark.nightly)
+        for name in names
+    ]
+
+
+@pytest.mark.parametrize("name", each_entry(name for name in SERVED if name in KEPT))
+def test_answers_are_the_kept_ones(name: str, tmp_path: Path) -> None:
+    entry = SERVED[name]
+    folder = write(entry, tmp_path / name)
+    COMPARISONS[str(entry.mode)](
+        Served(folder, str(entry.mode), **entry.handler), entry, KEPT[name]
+    )
+
+
+@pytest.mark.parametrize("name", each_entry(name for name in SERVED if SERVED[name].mode in MODES))
+def test_answers_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    entry = SERVED[name]
+    folder = write(entry, tmp_path / name)
+    model = Served(folder, str(entry.mode), **entry.handler)
+    reference = Reference(str(entry.mode), folder, model)
+    bodies = [{"inputs": ours, "parameters": reference.parameters} for ours, _ in reference.pairs]
+    wanted = [reference.ask(theirs) for _, theirs in reference.pairs]
+    for found, answer in zip(_alone_and_together(model, bodies), wanted * 2, strict=True):
+        if UNKNOWN not in str(answer):  # Bytes that are no characters are decoded one by one.
+            assert not differences(*comparable(found, answer), 1e-4)
+
+
+def _vectors(model: Served, entry: CatalogueEntry, answers: Any) -> None:
+    bodies = [
+        {"inputs": text, "parameters": {"prompt_name": name} if name else {}}
+        for text, name in expected.embedding_calls(entry)
+    ]
+    for found, wanted in zip(_alone_and_together(model, bodies), answers * 2, strict=True):
+        np.testing.assert_allclose(found, wanted, atol=1e-4 * max(1.0, np.abs(wanted).max()))
+
+
+def _weights(model: Served, _: CatalogueEntry, answers: Any) -> None:
+    bodies = [{"inputs": text} for text in expected.TEXTS]
+    for found, wanted in zip(_alone_and_together(model, bodies), answers * 2, strict=True):
+        weights = {each["index"]: each["value"] for each in found}
+        assert {place: weights[place] for place, _ in wanted} == {
+            place: pytest.approx(value, abs=1e-4) for place, value in wanted
+        }
+
+
+def _scores(model: Served, _: CatalogueEntry, answers: Any) -> None:
+    rankings = [
+        {"inputs": {"query": query, "texts": list(expected.TEXTS)}} for query in expected.QUERIES
+    ]
+    pairs = [
+        {"inputs": {"query": query, "texts": [text]}}
+        for query in expected.QUERIES
+        for text in expected.TEXTS
+    ]
+    alone = [model.post(body)[0][1][0]["score"] for body in pairs]
+    together = [reply for _, reply in model.post(*rankings)]
+    for number, wanted in enumerate(answers):
+        ranked = {each["index"]: each["score"] for each in together[number]}
+        count = len(wanted)
+        np.testing.assert_allclose([ranked[each] for each in range(count)], wanted, atol=1e-3)
+        np.testing.assert_allclose(alone[number * count :][:count], wanted, atol=1e-3)
+
+
+COMPARISONS = {
+    "sentence_embedding": _vectors,
+    "sparse_embedding": _weights,
+    "sentence_ranking": _scores,
+    "late_interaction": _scores,
+}
+
+
+def _alone_and_together(model: Served, bodies: list[Any]) -> list[Any]:
+    """Return the answers to bodies, one by one and then in one batch."""
+    replies = [model.post(body)[0] for body in bodies] + model.post(*bodies)
+    assert {status for status, _ in replies} == {200}, replies
+    return [answer for _, answer in replies]

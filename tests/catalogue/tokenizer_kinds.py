@@ -1,0 +1,89 @@
+"""The tokenizers of the tiny checkpoints of the catalogue, by the kinds that entries name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+from transformers import AutoTokenizer
+
+from tests import sounds, tiny_diffusion, tiny_tokenizers, tiny_vits
+
+DONUT = ("<s_docvqa>", "<s_question>", "</s_question>", "<s_answer>", "</s_answer>")
+
+
+def write(kind: str, folder: Path) -> dict[str, Any]:
+    """Write a tokenizer of a kind; returns the values of a config that depend on it."""
+    if kind in WRITERS:
+        return WRITERS[kind](folder)
+    found = getattr(tiny_tokenizers, f"write_{kind.replace('-', '_')}")(folder)
+    return {"vocab_size": 0, **found}
+
+
+def _gpt2(folder: Path) -> dict[str, Any]:
+    end = tiny_tokenizers.write_gpt2(folder)
+    ids = ("eos_token_id", "bos_token_id", "pad_token_id", "decoder_start_token_id")
+    return {**dict.fromkeys(ids, end), "vocab_size": 400}
+
+
+def _llama(folder: Path) -> dict[str, Any]:
+    end = tiny_tokenizers.write_llama(folder)
+    size = Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab_size()
+    return {"bos_token_id": 1, "eos_token_id": end, "vocab_size": size}
+
+
+def _roberta(folder: Path) -> dict[str, Any]:
+    found = tiny_tokenizers.write_roberta(folder)
+    ids = {"bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 1, "decoder_start_token_id": 2}
+    return {**ids, "vocab_size": found["vocab_size"]}
+
+
+def _donut(folder: Path) -> dict[str, Any]:
+    values = _roberta(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_special_tokens({"additional_special_tokens": list(DONUT)})
+    tokenizer.save_pretrained(folder)
+    start = tokenizer.convert_tokens_to_ids(DONUT[0])
+    return {**values, "vocab_size": len(tokenizer), "decoder_start_token_id": start}
+
+
+def _siglip(folder: Path) -> dict[str, Any]:
+    tiny_tokenizers.write_siglip(folder)
+    return {"vocab_size": 400}
+
+
+def _clip(folder: Path) -> dict[str, Any]:
+    tokenizer = tiny_diffusion.write_tokenizer(folder)
+    tokenizer.save_pretrained(folder)
+    return {"vocab_size": len(tokenizer)}
+
+
+def _vits(folder: Path) -> dict[str, Any]:
+    return {"vocab_size": len(tiny_vits.write_tokenizer(folder))}
+
+
+def _letters(folder: Path) -> dict[str, Any]:
+    return {"vocab_size": sounds.write_letters(folder)}
+
+
+def _whisper(folder: Path) -> dict[str, Any]:
+    values = sounds.write_words(folder)
+    text = json.dumps(sounds.generation_of(values))
+    (folder / "generation_config.json").write_text(text, encoding="utf-8")
+    return values
+
+
+WRITERS: Mapping[str, Callable[[Path], dict[str, Any]]] = {
+    "clip": _clip,
+    "donut": _donut,
+    "gpt2": _gpt2,
+    "letters": _letters,
+    "llama": _llama,
+    "roberta": _roberta,
+    "siglip": _siglip,
+    "vits": _vits,
+    "whisper": _whisper,
+}
