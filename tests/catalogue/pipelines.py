@@ -145,12 +145,6 @@ def _zero_shot(folder: Path, _: Served, parameters: dict[str, Any]) -> Ask:
     return lambda given: found(given, **parameters)
 
 
-def _masked(folder: Path, model: Served, parameters: dict[str, Any]) -> Ask:
-    found = pipeline("fill-mask", model=str(folder), device="cpu", dtype=torch.float32)
-    mask = model.engine.task.checkpoint.text_tokenizer.mask_token
-    return lambda given: found(given.replace("MASK", mask), **parameters)
-
-
 def comparable(found: Any, wanted: Any) -> tuple[Any, Any]:
     """Return an answer and that of transformers, without what the answer leaves out."""
     theirs = _as_json(wanted)
