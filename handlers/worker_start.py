@@ -6,9 +6,7 @@ from pathlib import Path
 
 import torch
 
-from . import tasks
 from .checkpoints.integrity import verify
-from .config.handler_section import modes
 from .config.model_config import CONFIG_FILE, ModelConfig
 from .engine import BaseEngine, Engine
 from .inference_code.engine import InferenceCodeEngine, has_inference_code
@@ -33,19 +31,12 @@ def load_engine(
     Raises:
         ConfigError: the archive, its YAML or its checkpoint is invalid.
     """
-    sums = verify(folder)
     config = config or ModelConfig.read(folder / CONFIG_FILE)
-    if _has_threads_in_turns(config):
+    if config.continuousBatching:
+        # Each request has a thread. Those that verify files would leave them heaps.
         share_heap_between_threads()
+    sums = verify(folder)
     kind = InferenceCodeEngine if has_inference_code(folder, config) else Engine
     engine: BaseEngine = kind.load(folder, config, device, sums)
     engine.require_health()
     return engine
-
-
-def _has_threads_in_turns(config: ModelConfig) -> bool:
-    """Return whether each request has a thread, or texts are generated in another thread."""
-    mode = config.handler.mode
-    return config.continuousBatching or (
-        mode in modes() and tasks.get(mode).description.generation.texts
-    )

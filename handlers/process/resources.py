@@ -54,8 +54,8 @@ MALLOC_OPTIONS = (
     MallocOption(-1, "MALLOC_TRIM_THRESHOLD_", "glibc.malloc.trim_threshold", 64 << 20),
 )
 # glibc gives several threads an arena each, and what they free stays between objects in use. The
-# threads of a tiny model's requests kept 90 MB after 12,000 requests, most of which were refused,
-# and the thread that generates texts kept 50 MB after 10,000.
+# threads of a tiny model's requests kept 90 MB after 12,000 requests, most of which were refused.
+# Threads take the arenas of threads that have ended before, whatever the number is.
 ONE_ARENA = (MallocOption(-8, "MALLOC_ARENA_MAX", "glibc.malloc.arena_max", 1),)
 
 
