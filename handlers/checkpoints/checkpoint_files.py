@@ -188,7 +188,7 @@ def missing_config(
         read: returns the path of one of its files, where they are here.
     """
     kinds = (
-        _no_folder(place) if read else None,
+        _no_folder(place) if read and not names else None,
         _hub_cache(place) if read else None,
         _pipeline(names),
         _adapter(names, read),

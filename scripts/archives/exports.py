@@ -17,7 +17,6 @@ from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.errors import WrongConfig
 from hf_serve.handlers.protocols.base import is_chat
 from hf_serve.handlers.types.request import Sample
-from hf_serve.scripts.archives.labelled import labelled_questions
 from hf_serve.scripts.installation import ROOT
 from hf_serve.scripts.paths import ARTIFACTS, BUILD, build_key, calibration_file
 
@@ -70,6 +69,9 @@ def exported(
     Raises:
         ConfigError: the model cannot be exported.
     """
+    # The questions of a file are read as those of a request, with modules that load torch.
+    from hf_serve.scripts.archives.labelled import labelled_questions  # noqa: PLC0415
+
     requests = samples(config_path, config)
     labelled = labelled_questions(config_path, config)
     folder = build / "exports" / build_key(config_path)

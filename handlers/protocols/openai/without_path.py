@@ -44,7 +44,8 @@ class Protocol(openai.Protocol):
         return not self._paths.keys().isdisjoint(content)
 
     def _path(self, http_request: HttpRequest) -> str:
-        return next(path for key, path in self._paths.items() if key in http_request.content)
+        content = http_request.content
+        return next((path for key, path in self._paths.items() if key in content), "")
 
     @property
     def _paths(self) -> Mapping[str, str]:

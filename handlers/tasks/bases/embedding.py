@@ -147,7 +147,11 @@ class EmbeddingTask(TextTask[InputT, Row]):
     @property
     def packs_rows(self) -> bool:
         # Tokens of static embeddings do not read each other: the masks of packing cost more.
-        return super().packs_rows and not isinstance(self.checkpoint.config, StaticConfig)
+        return super().packs_rows and not self._is_static
+
+    @property
+    def _is_static(self) -> bool:
+        return isinstance(self.checkpoint.config, StaticConfig)
 
     @cached_property
     def _unknown(self) -> int | None:
@@ -268,8 +272,7 @@ class EmbeddingTask(TextTask[InputT, Row]):
         (row,) = self.fit(
             (str(text.text), None), encoding, number, options, text.truncate, text.max_length
         )
-        if not len(row):
-            # Static embeddings alone have no special tokens; the vector of padding is zero.
+        if not len(row) and self._is_static:  # The vector of padding is zero.
             return self._of_ids(text, TokenIds((self.checkpoint.pad_token_id,)))
         cut = len(encoding["input_ids"][number]) - len(row) if text.side == "left" else 0
         return Window({**row.features, **self._prompt_mask(text, row, cut)}, row.encoding)

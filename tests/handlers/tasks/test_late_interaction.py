@@ -101,7 +101,12 @@ def test_a_checkpoint_that_is_damaged_is_refused(
 def test_a_checkpoint_with_a_pooling_is_no_late_interaction_model(tmp_path: Path) -> None:
     folder = write(tmp_path / "model", "expanded")
     entries = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
-    pooling = {"idx": 1, "name": "1", "path": "1_Pooling", "type": "models.Pooling"}
+    pooling = {
+        "idx": 1,
+        "name": "1",
+        "path": "1_Pooling",
+        "type": "sentence_transformers.models.Pooling",
+    }
     (folder / "modules.json").write_text(json.dumps([entries[0], pooling]), encoding="utf-8")
     with refused(WrongCheckpoint, "Pooling"):
         Served(folder, MODE)
