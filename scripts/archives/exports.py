@@ -69,7 +69,7 @@ def exported(
     Raises:
         ConfigError: the model cannot be exported.
     """
-    # The questions of a file are read as those of a request, with modules that load torch.
+    # Questions of a file are read as in a request, by modules that load torch.
     from hf_serve.scripts.archives.labelled import labelled_questions  # noqa: PLC0415
 
     requests = samples(config_path, config)

@@ -52,11 +52,13 @@ def test_the_checkpoint_can_be_loaded_by_transformers(tiny: Path) -> None:
     assert {path.stat().st_mode & 0o777 for path in tiny.iterdir()} == {0o644}
 
 
+@pytest.mark.nightly
 def test_the_same_seed_gives_the_same_files(tiny: Path, tmp_path: Path) -> None:
     make(MODE, tmp_path / MODE, **QUICK)
     assert bytes_of(tmp_path / MODE) == bytes_of(tiny)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("mode", "task"),
     [

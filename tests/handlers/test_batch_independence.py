@@ -113,7 +113,7 @@ def exports() -> list[Any]:
 
 
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
-@pytest.mark.parametrize("packs", [True, False])
+@pytest.mark.parametrize("packs", [True, pytest.param(False, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize(("save_mode", "family"), exports())
 def test_an_exported_model_has_the_outputs_of_its_checkpoint(
     save_mode: str, family: str, packs: bool, tmp_path: Path

@@ -117,7 +117,7 @@ BARE = [name for name in save_modes() if name not in ("neuron", "neuronx", "open
 @pytest.mark.parametrize(
     ("names", "wanted"),
     [
-        pytest.param(BARE, QUICK, id="torch and onnx"),
+        pytest.param(BARE, QUICK, id="torch and onnx", marks=pytest.mark.nightly),
         pytest.param(["pretrained"], modes(), id="every mode", marks=pytest.mark.nightly),
         pytest.param(
             ["openvino"],

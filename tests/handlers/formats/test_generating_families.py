@@ -122,7 +122,10 @@ def served(*, continuous: bool = False, **handler: Any) -> ModelConfig:
     return ModelConfig.parse({"continuousBatching": continuous, "handler": settings})
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(
+    "name",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.nightly) for name in FAMILIES],
+)
 def test_texts_of_a_batch_are_those_of_generate(name: str) -> None:
     module = module_of(FAMILIES[name])
     expected = generate(module, prompts())

@@ -167,14 +167,13 @@ def test_threads_are_not_pinned_to_cores(checkpoint: Callable[..., Path], tmp_pa
     assert served._compiled.get_property("ENABLE_CPU_PINNING") is False
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "more",
-    [{}, pytest.param({"BetterTransformer": False}, marks=pytest.mark.nightly)],
+    [{}, {"BetterTransformer": False}],
     ids=["packed", "padded"],
 )
-@pytest.mark.parametrize(
-    "problem", ["multi_label_classification", pytest.param(None, marks=pytest.mark.nightly)]
-)
+@pytest.mark.parametrize("problem", ["multi_label_classification", None])
 def test_int8_and_the_export_are_compared_by_the_same_rule(
     checkpoint: Callable[..., Path],
     tmp_path: Path,

@@ -115,6 +115,7 @@ def documents() -> dict[str, dict[str, bytes]]:
     }
 
 
+@pytest.mark.nightly
 @pytest.mark.openvino
 def test_the_packages_of_a_format_are_those_of_its_archives_only(
     documents: dict[str, dict[str, bytes]],
