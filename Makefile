@@ -230,7 +230,8 @@ test: $(TESTED)
 
 # Requests to real servers, and the tests of commands that start them.
 test-e2e: $(TESTED)
-	$(RUN) -m pytest $(PARALLEL) -m "server and not nightly and $(HERE)" tests/e2e tests/hosts tests/scripts tests/test_wheel.py
+	$(RUN) -m pytest $(PARALLEL) -m "server and not nightly and $(HERE)" tests/e2e tests/hosts tests/scripts \
+	  tests/test_wheel.py tests/handlers/protocols/test_clients.py tests/handlers/protocols/test_hugging_face_client.py
 
 # A small set with the newest transformers; the models that `make models` installs are served here too.
 test-latest: $(LATEST)/.ready models $(CLIENTS)/.ready

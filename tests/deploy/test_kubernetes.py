@@ -46,6 +46,7 @@ def test_objects_of_kubernetes_fit_its_schemas(objects: list[dict[str, Any]]) ->
             kubernetes_validate.validate(each, SCHEMAS, strict=True)
 
 
+@pytest.mark.nightly
 def test_objects_of_kserve_fit_its_models_and_a_wrong_key_is_found(kubectl: Path) -> None:
     found = [
         each

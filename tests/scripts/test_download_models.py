@@ -128,6 +128,7 @@ def test_a_draft_model_is_downloaded_beside_the_model(
     assert (code, err, "org/draft is here already" in out) == (0, "", True)
 
 
+@pytest.mark.server
 def test_a_killed_download_is_resumed(
     clone: Clone, command: Command, hub: LocalHub, checkpoint: Path, tmp_path: Path
 ) -> None:

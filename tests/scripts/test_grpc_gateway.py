@@ -14,6 +14,8 @@ import pytest
 from tests.e2e.clients import run_client
 from tests.e2e.gateway import COMMAND, gateway_to
 
+pytestmark = pytest.mark.server
+
 TEXT = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["A film"]}
 CODES = {
     400: "INVALID_ARGUMENT",

@@ -64,6 +64,7 @@ def examples(mode: str) -> Iterator[tuple[Any, Any]]:
                 yield media["schema"], example["value"]
 
 
+@pytest.mark.nightly
 def test_the_command_writes_the_document_of_each_mode(tmp_path: Path) -> None:
     main(folder=tmp_path)
     written = {path.name: json.loads(path.read_text("utf-8")) for path in tmp_path.iterdir()}

@@ -95,7 +95,7 @@ def whispers(tmp_path_factory: pytest.TempPathFactory) -> tuple[Served, Served]:
     "parameters",
     [
         parameters
-        if "num_beams" in parameters
+        if "num_beams" in parameters and "return_timestamps" not in parameters
         else pytest.param(parameters, marks=pytest.mark.nightly)
         for parameters in OF_WHISPER
     ],

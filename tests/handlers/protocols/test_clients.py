@@ -18,6 +18,8 @@ from tests.embedding_clients import (
 from tests.http_front import front
 from tests.serving import Served
 
+pytestmark = pytest.mark.server
+
 # Their imports take seconds, and they send what OpenAI's, Cohere's and Hugging Face's clients do.
 FRAMEWORKS = (
     langchain_embeds_and_ranks,

@@ -21,6 +21,8 @@ from tests.http_front import front
 from tests.hugging_face_calls import CALLS, FEW, PAIR, SIMILAR, TEXT
 from tests.serving import Served, differences
 
+pytestmark = pytest.mark.server
+
 TOLERANCE = 1e-5
 SCHEMA = {
     "type": "object",

@@ -137,6 +137,7 @@ def test_a_compiled_model_runs_each_batch_once_at_load(
 
 
 # Every mode compiles the same forward passes, of which one mode is enough for `make test`.
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "mode",
     [

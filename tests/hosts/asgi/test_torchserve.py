@@ -29,6 +29,8 @@ from hf_serve.scripts.serving.ports import free_ports
 from tests.hosts.asgi.stand_in import SECONDS, running
 from tests.waiting import wait_for
 
+pytestmark = pytest.mark.server
+
 WORKER_LOG = """\
 10:00:00 [INFO ] W-9000-slow_1.0-stdout MODEL_LOG - Traceback (most recent call last):
 10:00:00 [INFO ] W-9000-slow_1.0-stdout MODEL_LOG -   File "x.py", line 1, in x

@@ -15,6 +15,8 @@ from hf_serve.scripts.installation import ROOT
 from hf_serve.scripts.serving.ports import free_ports, is_free
 from tests.waiting import wait_for
 
+pytestmark = pytest.mark.server
+
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n"
 SECONDS = 60

@@ -18,6 +18,8 @@ from hf_serve.scripts.serving.fork_server.start import ForkServer, is_on
 from tests.scripts.serving.fork_server.running import LOAD, MODULES, Running, running, write_loader
 from tests.waiting import wait_for
 
+pytestmark = pytest.mark.server
+
 # What a worker sees of its start.
 SEEN = """
 import gc, json, os, sys
