@@ -163,6 +163,7 @@ if __name__ == "__main__":
         write_sample(each, draw(Random(SAMPLE_SEED)).image)
     labelled = draw(Random(SAMPLE_SEED)).image
     write_sample("zero_shot_image_classification", labelled, candidate_labels=list(LABELS))
+    write_sample("zero_shot_object_detection", labelled, candidate_labels=list(LABELS))
     write_sample("multimodal_embedding", labelled, as_object=True)
     write_sample("depth_estimation", draw_in_fog(Random(SAMPLE_SEED))[0])
     write_sample("image_text_to_text", draw(Random(SAMPLE_SEED)).image, text="What is it?")

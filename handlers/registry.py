@@ -132,6 +132,7 @@ TASKS = Registry(
         "visual_question_answering",
         "zero_shot_classification",
         "zero_shot_image_classification",
+        "zero_shot_object_detection",
         "zero_shot_token_classification",
     ),
 )

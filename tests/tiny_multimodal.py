@@ -27,6 +27,8 @@ from transformers import (
     LlavaConfig,
     LlavaForConditionalGeneration,
     ModernVBertConfig,
+    Owlv2Config,
+    Owlv2ForObjectDetection,
     PaliGemmaConfig,
     PreTrainedConfig,
     Qwen2VLConfig,
@@ -36,6 +38,7 @@ from transformers import (
     ViltImageProcessorPil,
 )
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+from transformers.models.owlv2.image_processing_pil_owlv2 import Owlv2ImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
@@ -72,7 +75,7 @@ def write_blip(folder: Path, values: Mapping[str, Any], seed: int) -> None:
     ends = {"bos_token_id": 2, "eos_token_id": 3, "sep_token_id": 3, "is_decoder": True}
     text = {**SIZES, **tokens, **ends, "encoder_hidden_size": 32, "max_position_embeddings": 64}
     vision = {**SIZES, "image_size": 32, "patch_size": 8}
-    config = BlipConfig(text_config=text, vision_config=vision, projection_dim=16, **values)
+    config = BlipConfig(text_config=text, vision_config=vision, projection_dim=32, **values)
     save_model(folder, BlipForQuestionAnswering, config, seed)
 
 
@@ -147,6 +150,16 @@ def write_idefics3(folder: Path, values: Mapping[str, Any], seed: int) -> None:
     save_model(folder, Idefics3ForConditionalGeneration, config, seed)
     images = Idefics3ImageProcessorPil(**SPLIT_SIZES)
     _save_processor(folder, images, "Idefics3Processor", {"image_seq_len": 4})
+
+
+def write_owlv2(folder: Path, values: Mapping[str, Any], seed: int) -> None:
+    """Write an OWLv2, for images of 32 x 32 pixels with 16 patches."""
+    tokens = write_bert(folder)
+    Owlv2ImageProcessorPil(size={"height": 32, "width": 32}).save_pretrained(folder)
+    text = {**SIZES, **tokens, "max_position_embeddings": 128}
+    vision = {**SIZES, "image_size": 32, "patch_size": 8}
+    config = Owlv2Config(text_config=text, vision_config=vision, projection_dim=32, **values)
+    save_model(folder, Owlv2ForObjectDetection, config, seed)
 
 
 def write_colpali(folder: Path) -> None:

@@ -115,7 +115,7 @@ class Task(ImageTask):
     def describe(self, detection: Detection) -> DetectedObject:
         """Return an object, ready for JSON."""
         label = self.labels[detection.label]
-        return {"score": detection.score, "label": label, "box": _box(detection.box)}
+        return {"score": detection.score, "label": label, "box": box_of(detection.box)}
 
     def _find(self, outputs: Outputs, threshold: float, height: int, width: int) -> dict[str, Any]:
         size = torch.tensor([[height, width]])
@@ -123,6 +123,7 @@ class Task(ImageTask):
         return found
 
 
-def _box(corners: Sequence[float]) -> Box:
+def box_of(corners: Sequence[float]) -> Box:
+    """Return the corners of a rectangle in whole pixels."""
     left, top, right, bottom = map(int, corners)
     return {"xmin": left, "ymin": top, "xmax": right, "ymax": bottom}

@@ -32,7 +32,7 @@ from ..model import Model
 from ..process.deadline import NO_DEADLINE, Deadline, before
 from ..telemetry.metrics import Meter
 from ..types.model_info import IMAGE_COLUMN, ModelOutputs, TaskDescription, Wire
-from ..types.parameters import ANY, PipelineNames
+from ..types.parameters import ANY, Parameters, PipelineNames
 from ..types.request import Request
 from .base import Label
 from .bases.image import EXAMPLE, IMAGE_ROWS, ImageRow, ImageTask
@@ -120,7 +120,7 @@ class Task(ImageTask):
         outputs=ModelOutputs((LOGITS,)),
         rows=IMAGE_ROWS,
     )
-    parameters = ZeroShotImageParameters
+    parameters: ClassVar[type[Parameters]] = ZeroShotImageParameters
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
