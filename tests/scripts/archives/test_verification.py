@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from hf_serve.handlers.checkpoints.integrity import PUBLIC_KEY, DamagedArchive, UntrustedArchive
+from hf_serve.handlers.checkpoints.integrity import (
+    PUBLIC_KEY,
+    SUMS,
+    DamagedArchive,
+    UntrustedArchive,
+)
+from hf_serve.hosts.mar import MAX_READ
 from hf_serve.scripts.archives.verification import signed_digest, unpack_signed, verify_archive
 from tests.sentences import refused
 from tests.standins.archives import ECHO, write_archive
@@ -66,6 +72,12 @@ def test_no_folder_is_verified_that_is_not_what_was_signed(
     with pytest.raises(DamagedArchive):
         unpack_signed(folder, tmp_path / "served", keys / "own.pub")
     assert not (tmp_path / "served").exists()
+
+
+def test_a_list_of_sums_that_is_too_large_is_not_read(folder: Path, keys: Path) -> None:
+    os.truncate(folder / SUMS, MAX_READ + 1)
+    with refused(DamagedArchive, SUMS, MAX_READ):
+        verify_archive(folder, keys / "own.pub")
 
 
 def test_a_folder_as_it_was_signed_is_copied(folder: Path, keys: Path, tmp_path: Path) -> None:

@@ -13,13 +13,16 @@ from typing import Any
 import pytest
 
 from hf_serve.handlers import tasks
+from hf_serve.handlers.errors import RequestTooLarge
 from hf_serve.handlers.http.request import HttpRequest
 from hf_serve.handlers.http.response import HttpResponse
+from hf_serve.handlers.protocols.open_inference.tensors import InferenceRequest, read_tensors
 from hf_serve.handlers.telemetry.metrics import Meter
+from hf_serve.handlers.types.parameters import MAX_VALUES
 from tests.handlers.generation.test_chat import CHAT, TEMPLATE
 from tests.modes import cases, each_mode
 from tests.samples import explained_modes
-from tests.sentences import Sentence
+from tests.sentences import Sentence, refused
 from tests.serving import Served, read_json
 
 Serve = Callable[..., Served]
@@ -563,3 +566,13 @@ class TestTorchServesGrpc:
         name, (error,) = self.ask(model, *inputs)
         assert name == "error"
         assert error.keys() == {"code", "type", "message"}
+
+
+def test_a_tensor_has_at_most_the_elements_of_a_list_of_parameters() -> None:
+    def read(count: int) -> int:
+        body = InferenceRequest.parse({"inputs": [tensor("stop", ["a"] * count)]})
+        return len(read_tensors(body, b"", max_rows=1)["stop"])
+
+    assert read(MAX_VALUES) == MAX_VALUES
+    with refused(RequestTooLarge, "stop", MAX_VALUES + 1, f"{MAX_VALUES:,}"):
+        read(MAX_VALUES + 1)
