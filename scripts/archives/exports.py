@@ -16,6 +16,7 @@ from hf_serve.handlers.checkpoints.dtypes import cpu_has_bfloat16
 from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.errors import WrongConfig
 from hf_serve.handlers.protocols.base import is_chat
+from hf_serve.handlers.types.decisions import LabelledQuestion
 from hf_serve.handlers.types.request import Sample
 from hf_serve.scripts.installation import ROOT
 from hf_serve.scripts.paths import ARTIFACTS, BUILD, build_key, calibration_file
@@ -69,11 +70,8 @@ def exported(
     Raises:
         ConfigError: the model cannot be exported.
     """
-    # Questions of a file are read as in a request, by modules that load torch.
-    from hf_serve.scripts.archives.labelled import labelled_questions  # noqa: PLC0415
-
     requests = samples(config_path, config)
-    labelled = labelled_questions(config_path, config)
+    labelled = _labelled_questions(config_path, config)
     folder = build / "exports" / build_key(config_path)
     digest = fingerprint(config, checkpoint, [*requests, *labelled])
     if not _is_current(folder, digest):
@@ -87,6 +85,15 @@ def exported(
         shutil.rmtree(folder, ignore_errors=True)
         draft.rename(folder)
     return {path.name: path for path in folder.iterdir() if not path.name.startswith(".")}
+
+
+def _labelled_questions(config_path: Path, config: ModelConfig) -> list[LabelledQuestion]:
+    if config.handler.labelled is None:
+        return []
+    # Questions of a file are read as in a request, by modules that load torch.
+    from hf_serve.scripts.archives.labelled import labelled_questions  # noqa: PLC0415
+
+    return labelled_questions(config_path, config)
 
 
 def _is_current(folder: Path, digest: str) -> bool:
