@@ -77,7 +77,7 @@ def base_class_for(config: PreTrainedConfig) -> str:
 
 
 def _check_reads_texts(config: PreTrainedConfig) -> None:
-    family = config.model_type
+    family, others = config.model_type, "images"
     if family in FAMILIES_OF_PAGES:
         remedy = "use mode: late_interaction"
     elif has_model("AutoModelForZeroShotImageClassification", config):
@@ -88,11 +88,13 @@ def _check_reads_texts(config: PreTrainedConfig) -> None:
             "use mode: image_text_to_text, or for vectors a checkpoint whose model_type in"
             f" config.json is one of {pages}, for mode late_interaction"
         )
+    elif hasattr(config, "text_config") and hasattr(config, "audio_config"):
+        others, remedy = "sounds", "use a checkpoint that reads texts alone"
     else:
         return
     raise WrongCheckpoint(
         "config.json",
-        f"is of a {family} model, which reads texts and images, and this mode reads texts",
+        f"is of a {family} model, which reads texts and {others}, and this mode reads texts",
         remedy,
     )
 

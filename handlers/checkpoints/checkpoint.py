@@ -347,14 +347,20 @@ def _unknown_type(path: Path) -> WrongCheckpoint | None:
         if kind in OTHER_LIBRARIES:
             library, remedy = OTHER_LIBRARIES[kind]
             return WrongCheckpoint(
-                str(path), f"is the config of a {library}, which this kit does not serve", remedy
+                path.name, f"is the config of a {library}, which this kit does not serve", remedy
             )
         if named and kind not in CONFIG_MAPPING:
             return WrongCheckpoint(
-                str(path),
+                path.name,
                 f"has the model type {kind!s:.80}, which only code of its repository knows"
                 f" ({named!s:.120} in auto_map), and this kit never runs such code",
                 "use a checkpoint of a model type that transformers has",
+            )
+        if "model_type" not in document:
+            return WrongCheckpoint(
+                path.name,
+                "names no model_type, as every model of transformers does",
+                "use a checkpoint that transformers has saved",
             )
     return None
 

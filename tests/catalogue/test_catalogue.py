@@ -6,39 +6,95 @@ from pathlib import Path
 
 import pytest
 
+from hf_serve.handlers import tasks
+from hf_serve.handlers.config.handler_section import HandlerSection
 from hf_serve.handlers.config.model_config import ModelConfig
-from hf_serve.handlers.errors import KitError
-from hf_serve.scripts.hub.catalogue import CatalogueEntry, read_catalogue
+from hf_serve.handlers.errors import KitError, WrongCheckpoint
+from hf_serve.scripts.hub.catalogue import read_catalogue
 from hf_serve.scripts.hub.client import Hub
-from hf_serve.scripts.hub.mode_detection import mode_of_hub_task
-from hf_serve.scripts.hub.model_check import ModelCheck, check_model
+from hf_serve.scripts.hub.mode_detection import ModeNotCertain, mode_of_hub_task
+from hf_serve.scripts.hub.model_check import check_model
 from tests.catalogue.checkpoints import write
+from tests.sentences import Sentence, refused
+from tests.standins.hub import LocalHub
 
 ENTRIES = read_catalogue()
 SERVED = {name: entry for name, entry in ENTRIES.items() if not entry.refused}
 REFUSED = {name: entry for name, entry in ENTRIES.items() if entry.refused}
 NO_HUB = Hub("http://127.0.0.1:9")
-
-
-def _check(entry: CatalogueEntry, folder: Path, mode: str | None = None) -> ModelCheck:
-    """Check a copy of a repository under a name that the catalogue does not have."""
-    return check_model(str(write(entry, folder / "copy", weights=False)), None, NO_HUB, mode)
+# A name that the catalogue does not have, and no check knows.
+COPY = "org/copy"
+NOT_RUN = "this kit never runs such code"
+# The mode that is found for what is refused, or the error where none is, and what the sentence
+# names: the part of the checkpoint that no mode computes.
+WITHOUT_A_MODE: dict[str, tuple[str | type[KitError], *tuple[str, ...]]] = {
+    "bark": ("text_to_speech", "model_type bark", "VITS"),
+    "birefnet": (WrongCheckpoint, "BiRefNet_config.BiRefNetConfig", NOT_RUN),
+    "chronos-bolt": (ModeNotCertain, "ChronosBoltModelForForecasting"),
+    "clap": (ModeNotCertain, "ClapModel"),
+    "detr": ("object_detection", "detr", "timm"),
+    "gte-multilingual": (WrongCheckpoint, "new", "configuration.NewConfig", NOT_RUN),
+    "gte-multilingual-reranker": (WrongCheckpoint, "new", "configuration.NewConfig", NOT_RUN),
+    "jina-embeddings-v2": ("sentence_embedding", "modeling_bert.JinaBertModel", "bert"),
+    "jina-embeddings-v3": (
+        WrongCheckpoint,
+        "configuration_xlm_roberta.XLMRobertaFlashConfig",
+        NOT_RUN,
+    ),
+    "jina-embeddings-v4": (WrongCheckpoint, "jina_embeddings_v4", NOT_RUN),
+    "jina-reranker-m0": (ModeNotCertain, "JinaVLForRanking"),
+    "jina-reranker-v2": (
+        "sentence_ranking",
+        "modeling_xlm_roberta.XLMRobertaForSequenceClassification",
+    ),
+    "jina-reranker-v3": (ModeNotCertain, "JinaForRanking"),
+    "kokoro": (WrongCheckpoint, "model_type"),
+    "nomic-embed-text-v2-moe": (WrongCheckpoint, "num_experts 4"),
+    "nv-embed": (WrongCheckpoint, "nvembed", NOT_RUN),
+    "rmbg": (WrongCheckpoint, "BiRefNet_config.BiRefNetConfig", NOT_RUN),
+    "snowflake-arctic-embed-m-v2": (WrongCheckpoint, "gte", NOT_RUN),
+    "speecht5": (ModeNotCertain, "SpeechT5ForTextToSpeech"),
+}
+# What the error of a mode that is named says, where it names something else.
+WITH_A_MODE = {
+    "jina-reranker-m0": ("qwen2_vl", "AutoModelForSequenceClassification"),
+    "jina-reranker-v3": ("sentence_ranking", "JinaForRanking", "template"),
+    "speecht5": ("model_type speecht5", "VITS"),
+}
 
 
 @pytest.mark.parametrize("name", SERVED)
 def test_the_mode_follows_from_the_files(name: str, tmp_path: Path) -> None:
-    found = _check(SERVED[name], tmp_path)
+    folder = write(SERVED[name], tmp_path / "copy", weights=False)
+    found = check_model(str(folder), None, NO_HUB)
     assert (found.mode.mode, found.refusal) == (SERVED[name].mode, None)
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_not_served_is_refused_before_a_download(name: str, tmp_path: Path) -> None:
+def test_what_is_not_served_is_refused_before_its_weights_are_downloaded(
+    name: str, tmp_path: Path
+) -> None:
+    expected, *facts = WITHOUT_A_MODE[name]
+    with LocalHub({COPY: write(REFUSED[name], tmp_path / "copy")}) as hub:
+        if isinstance(expected, str):
+            found = check_model(COPY, None, Hub(hub.url))
+            assert (found.mode.mode, found.refusal) == (expected, Sentence(*facts))
+        else:
+            with refused(expected, *facts):
+                check_model(COPY, None, Hub(hub.url))
+        assert "model.safetensors" not in hub.sent
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_mode_that_is_named_refuses_what_is_not_served(name: str, tmp_path: Path) -> None:
     entry = REFUSED[name]
-    for mode in {None, mode_of_hub_task(entry.checkpoint.hub_task)}:
-        try:
-            assert _check(entry, tmp_path / str(mode), mode).refusal
-        except KitError as refusal:
-            assert str(refusal)
+    mode = mode_of_hub_task(entry.checkpoint.hub_task)
+    if mode is None:
+        pytest.skip("no mode has the name of its task")
+    _, *facts = WITHOUT_A_MODE[name]
+    folder = write(entry, tmp_path / "copy")
+    with refused(WrongCheckpoint, *WITH_A_MODE.get(name, facts)):
+        tasks.load(folder, HandlerSection(mode=mode, model_name=COPY))
 
 
 @pytest.mark.parametrize("name", SERVED)
