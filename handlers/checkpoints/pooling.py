@@ -148,6 +148,12 @@ class PoolingHead(torch.nn.Module):
             **inputs: the tensors of `inputs`. Shape: (rows, width).
         """
 
+    def outputs(
+        self, values: torch.Tensor, slots: TextSlots, **inputs: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        """Return all results by their names; by default the one of `forward`."""
+        return {self.writes: self(values, slots, **inputs)}
+
 
 class ModelWithPooling(PreTrainedModel):
     """A model with a reduction behind it."""
@@ -172,7 +178,7 @@ class ModelWithPooling(PreTrainedModel):
         return self.module.get_output_embeddings()
 
     def forward(self, *, slots: TextSlots | None = None, **inputs: Any) -> dict[str, torch.Tensor]:
-        """Return the result of the reduction under its name.
+        """Return the results of the reduction by their names.
 
         Args:
             slots: the slots of each text; by default from the attention mask.
@@ -181,7 +187,7 @@ class ModelWithPooling(PreTrainedModel):
         own = {name: inputs.pop(name) for name in self.reduction.inputs if name in inputs}
         slots = slots or TextSlots.of_mask(inputs["attention_mask"])
         values = self.module(**inputs)[self.reduction.reads]
-        return {self.reduction.writes: self.reduction(values, slots, **own)}
+        return self.reduction.outputs(values, slots, **own)
 
     def model_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Return inputs without those that only the reduction reads."""

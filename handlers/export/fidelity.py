@@ -325,7 +325,7 @@ def compare_vectors(expected: Iterable[Outputs], found: Iterable[Outputs]) -> Fi
     for row, other in zip(expected, found, strict=True):
         rows += 1
         pairs = [(_vectors(row[name]), _vectors(other[name])) for name in row]
-        cosines += [_cosines(*pair) for pair in pairs]
+        cosines += [_cosines(*map(_joined, pair)) for pair in pairs]
         if len(means) < COMPARED_ROWS:
             first, second = zip(*pairs, strict=True)
             means.append((_mean(first), _mean(second)))
@@ -356,6 +356,11 @@ def _vectors(values: Any) -> Matrix:
     array = np.asarray(values, dtype=np.float64)
     vectors = array if array.ndim == 2 else array.reshape(1, -1)
     return np.where(np.isfinite(vectors).all(-1, keepdims=True), vectors, 0.0)
+
+
+def _joined(vectors: Matrix) -> Matrix:
+    """Return vectors; numbers of tokens, such as their weights, become a single vector."""
+    return vectors.T if vectors.shape[-1] == 1 else vectors
 
 
 def _mean(outputs: Sequence[Matrix]) -> Matrix:

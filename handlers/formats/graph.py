@@ -302,12 +302,13 @@ def find_graph_file(directory: Path, name: str, pattern: str | None = None) -> P
 
     Args:
         name: the name that the exporter writes.
-        pattern: a glob pattern, of which the first match is used; the name by default.
+        pattern: a glob pattern, whose first match is used where no file has the name.
 
     Raises:
         WrongCheckpoint: no file matches.
     """
-    path = min(directory.glob(pattern or name), default=None)
+    own = directory / name
+    path = own if own.is_file() else min(directory.glob(pattern or name), default=None)
     if path is None:
         raise WrongCheckpoint(
             name,

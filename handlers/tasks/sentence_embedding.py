@@ -3,22 +3,42 @@
 {"inputs": "A fine film."}                                      -> [0.013, -0.082, …]
 {"inputs": "A fine film.", "parameters": {"dimensions": 256}}   -> its first 256 numbers
 
+A model of the kind of bge-m3 also has a weight and a vector for each token, of the same forward:
+
+{"inputs": "Ada sings.", "parameters": {"return_sparse": true, "return_colbert_vecs": true}}
+-> {"dense_vecs": [0.02, …], "lexical_weights": [{"index": 71, "value": 0.3, "token": "sing"}, …],
+    "colbert_vecs": [[0.01, …], …]}
+
 The engine also takes token ids, special ones included, which wire formats of embeddings have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NotRequired
+
+import numpy as np
+from typing_extensions import TypedDict
 
 from ..batching.rows import Outputs, Row
+from ..checkpoints.bge_m3 import TOKEN_VECTORS, TOKEN_WEIGHTS, MultiVectorPooling
+from ..checkpoints.checkpoint import Checkpoint
+from ..checkpoints.checkpoint_files import BGE_M3
 from ..checkpoints.sentence_transformers import OUTPUT
-from ..errors import RequestError
+from ..config.handler_section import HandlerSection
+from ..errors import BadRequest, RequestError, Unprocessable
+from ..types.embeddings import as_list
 from ..types.model_info import Exports, ModelOutputs, TaskDescription, Wire
 from ..types.parameters import ANY, Parameters, PipelineNames
 from ..types.request import Request, as_token_ids
+from .base import BaseTask
 from .bases.embedding import EmbeddedText, EmbeddingTask, PromptParameters, VectorParameters
+from .sparse_embedding import SparseWeight, sparse_weights
+
+NOTHING_CHOSEN = (
+    "parameters: return_dense is false, and nothing else is to be returned; leave it out."
+)
 
 
 class EmbeddingParameters(VectorParameters, PromptParameters):
@@ -27,6 +47,26 @@ class EmbeddingParameters(VectorParameters, PromptParameters):
     pipeline_names: ClassVar[PipelineNames] = PipelineNames(
         ignored={"batch_size": ANY, "padding": ANY, "show_progress_bar": ANY}
     )
+
+    return_dense: bool = True
+    """Returns the vector of the text."""
+    return_sparse: bool = False
+    """Returns the weights of the words of the text, for models such as bge-m3."""
+    return_colbert_vecs: bool = False
+    """Returns a vector for each token, for models such as bge-m3."""
+
+    @property
+    def names_results(self) -> bool:
+        """Whether the result is an object, and not the vector of the text alone."""
+        return self.return_sparse or self.return_colbert_vecs
+
+
+class TextVectors(TypedDict):
+    """What a request chose, by the names of FlagEmbedding."""
+
+    dense_vecs: NotRequired[list[float] | str]
+    lexical_weights: NotRequired[list[SparseWeight]]
+    colbert_vecs: NotRequired[list[list[float]]]
 
 
 @dataclass(frozen=True)
@@ -60,8 +100,15 @@ class Task(EmbeddingTask[EmbeddingInput]):
     def parse(self, request: Request) -> EmbeddingInput:
         parameters: EmbeddingParameters = self.read_parameters(request.parameters)
         parameters.check_dimensions(self.modules.dimension)
+        self._check_results(parameters)
         text = self.read_text(as_token_ids(request.inputs), "inputs", parameters)
         return EmbeddingInput(text, parameters)
+
+    @classmethod
+    def for_checkpoint(cls, checkpoint: Checkpoint) -> type[BaseTask[Any, Any]]:
+        """Return the class for a model with a weight and a vector for each token, or for others."""
+        has_layers = all((checkpoint.directory / name).is_file() for name in BGE_M3)
+        return MultiVectorTask if has_layers else cls
 
     def encode(self, inputs: Sequence[EmbeddingInput]) -> list[list[Row] | RequestError]:
         return self.encode_embedded(
@@ -77,3 +124,75 @@ class Task(EmbeddingTask[EmbeddingInput]):
             dimensions=parameters.dimensions,
         )
         return parameters.result(vector)
+
+    def _check_results(self, parameters: EmbeddingParameters) -> None:
+        """Check that the model has what a request chose.
+
+        Raises:
+            BadRequest: it chose nothing.
+            Unprocessable: the model has none of it.
+        """
+        if parameters.names_results:
+            name = "return_sparse" if parameters.return_sparse else "return_colbert_vecs"
+            raise Unprocessable(
+                f"parameters: {name} is true, and this model has one vector for each text; leave it"
+                " out, or serve a model such as bge-m3."
+            )
+        if not parameters.return_dense:
+            raise BadRequest(NOTHING_CHOSEN)
+
+
+class MultiVectorTask(Task):
+    """Embeddings of texts, with a weight and a vector for each of their tokens (bge-m3)."""
+
+    description = replace(
+        Task.description,
+        wire=replace(Task.description.wire, results=list[float] | str | TextVectors),
+        outputs=ModelOutputs(
+            (OUTPUT, TOKEN_VECTORS, TOKEN_WEIGHTS),
+            per_token=(TOKEN_VECTORS, TOKEN_WEIGHTS),
+            are_vectors=True,
+        ),
+    )
+
+    def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
+        super().__init__(checkpoint, settings)
+        tokenizer = self.tokenizer
+        self._without_weight = [
+            *(tokenizer.cls_token_id, tokenizer.eos_token_id),
+            *(tokenizer.pad_token_id, tokenizer.unk_token_id),
+        ]
+
+    @property
+    def reduction(self) -> Callable[[], MultiVectorPooling]:
+        return lambda: MultiVectorPooling(self.modules)
+
+    def result_numbers(self, item: EmbeddingInput, rows: Sequence[Row]) -> int:
+        if not item.parameters.return_colbert_vecs:
+            return 0
+        return self.modules.dimension * sum(map(len, rows))
+
+    def decode(self, item: EmbeddingInput, rows: Sequence[Row], outputs: Sequence[Outputs]) -> Any:
+        parameters = item.parameters
+        if not parameters.names_results:
+            return super().decode(item, rows, outputs)
+        chosen: TextVectors = {}
+        if parameters.return_dense:
+            chosen["dense_vecs"] = super().decode(item, rows, outputs)
+        if parameters.return_sparse:
+            chosen["lexical_weights"] = self._lexical_weights(rows[0], outputs[0])
+        if parameters.return_colbert_vecs:
+            chosen["colbert_vecs"] = as_list(outputs[0][TOKEN_VECTORS][1:])
+        return chosen
+
+    def _check_results(self, parameters: EmbeddingParameters) -> None:
+        if not (parameters.return_dense or parameters.names_results):
+            raise BadRequest(NOTHING_CHOSEN)
+
+    def _lexical_weights(self, row: Row, outputs: Outputs) -> list[SparseWeight]:
+        """Return the largest weight of each token of the vocabulary in a row."""
+        ids = np.asarray(row.features["input_ids"])
+        weights = np.zeros(self.checkpoint.vocab_size, dtype=np.float32)
+        np.maximum.at(weights, ids, outputs[TOKEN_WEIGHTS][:, 0])
+        weights[[each for each in self._without_weight if each is not None]] = 0
+        return sparse_weights(weights, self.tokenizer)

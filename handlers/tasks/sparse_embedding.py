@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import AliasChoices, Field, PositiveInt
+from transformers import PreTrainedTokenizerBase
 from typing_extensions import TypedDict
 
 from ..batching.rows import Outputs
@@ -98,12 +99,7 @@ class Task(SingleTextTask):
         self, item: SingleText, rows: Sequence[Window], outputs: Sequence[Outputs]
     ) -> list[SparseWeight]:
         weights = outputs[0][OUTPUT] if rows else self._weights_of_query(item)
-        found = np.flatnonzero(weights > 0)
-        best = found[np.argsort(-weights[found], kind="stable")][: item.parameters.top_k].tolist()
-        return [
-            {"index": index, "value": float(weights[index]), "token": self.token(index)}
-            for index in best
-        ]
+        return sparse_weights(weights, self.tokenizer, item.parameters.top_k)
 
     def _weights_of_query(self, item: SingleText) -> Any:
         """Return the weight of each entry of the vocabulary: of the tokens of a query, or 0.
@@ -128,4 +124,25 @@ class Task(SingleTextTask):
 
     def token(self, index: int) -> str:
         """Return an entry of the vocabulary; empty for one that the tokenizer does not have."""
-        return str(self.tokenizer.convert_ids_to_tokens(index) or "")
+        return _token(self.tokenizer, index)
+
+
+def sparse_weights(
+    weights: Any, tokenizer: PreTrainedTokenizerBase, top_k: int | None = None
+) -> list[SparseWeight]:
+    """Return the weights above zero, largest first.
+
+    Args:
+        weights: a weight for each entry of the vocabulary.
+        top_k: how many at most.
+    """
+    found = np.flatnonzero(weights > 0)
+    best = found[np.argsort(-weights[found], kind="stable")][:top_k].tolist()
+    return [
+        {"index": index, "value": float(weights[index]), "token": _token(tokenizer, index)}
+        for index in best
+    ]
+
+
+def _token(tokenizer: PreTrainedTokenizerBase, index: int) -> str:
+    return str(tokenizer.convert_ids_to_tokens(index) or "")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from hf_serve.handlers.checkpoints.checkpoint_files import (
+    BGE_M3,
     CONFIG,
     GLINER,
     INDEX,
@@ -48,6 +49,7 @@ CONFIG_FILES = (
     "*.spm",
     "chat_template*",
     "artifact.metadata",  # of ColBERT
+    *BGE_M3,
     "preprocessor_config.json",
     "processor_config.json",
 )
@@ -254,10 +256,24 @@ class StaticFiles(CheckpointFiles):
 
 
 @dataclass(frozen=True)
-class GlinerFiles(TransformersFiles):
-    """The files of a GLiNER: its config, its tokenizer, and `config.json` of its encoder."""
+class ConvertedFiles(TransformersFiles):
+    """The files of a checkpoint whose published weights are a pickle of tensors (bge-m3)."""
 
     converts_pickles = True
+
+    def converted(self, folder: Path, weights: list[str]) -> list[str]:
+        # This import loads torch, which packing does not need.
+        from hf_serve.scripts.hub.gliner import PICKLE, SAFE, convert_pickle  # noqa: PLC0415
+
+        if weights != [PICKLE]:
+            return weights
+        convert_pickle(folder)
+        return [SAFE]
+
+
+@dataclass(frozen=True)
+class GlinerFiles(ConvertedFiles):
+    """The files of a GLiNER: its config, its tokenizer, and `config.json` of its encoder."""
 
     def configs(self) -> list[str]:
         return [GLINER, *root_config_files(self.names)]
@@ -268,26 +284,20 @@ class GlinerFiles(TransformersFiles):
 
         return add_base_files(folder, hub)
 
-    def converted(self, folder: Path, weights: list[str]) -> list[str]:
-        from hf_serve.scripts.hub.gliner import PICKLE, SAFE, convert_pickle  # noqa: PLC0415
-
-        if weights != [PICKLE]:
-            return weights
-        convert_pickle(folder)
-        return [SAFE]
-
 
 def checkpoint_files(names: Collection[str], place: str, read: Read) -> CheckpointFiles:
     """Return the files of a checkpoint.
 
-    It is one of diffusers where it has a `model_index.json`, and a GLiNER where it has a
-    `gliner_config.json`.
+    It is one of diffusers where it has a `model_index.json`, a GLiNER where it has a
+    `gliner_config.json`, and of the kind of bge-m3 where it has the layers of its tokens.
 
     Raises:
         WrongCheckpoint: the `model_index.json` is invalid, or names custom code.
     """
     if GLINER in names:
         return GlinerFiles(names, place, read)
+    if {*BGE_M3} <= {*names}:
+        return ConvertedFiles(names, place, read)
     if MODEL_INDEX in names:
         return DiffusersFiles(names, place, ModelIndex.read(read(MODEL_INDEX)))
     if MODULES in names and "config.json" not in names:

@@ -22,7 +22,7 @@ from hf_serve.scripts.hub.catalogue import CatalogueEntry
 from tests.catalogue import tokenizer_kinds
 from tests.catalogue.sizes import ADDED, SAME, SIDE, SIZES, VALUES
 
-CONFIG = "config.json"
+CONFIG, PICKLE = "config.json", ".pt"
 # Keys of a config that depend on the tokenizer.
 OF_TOKENIZER = ("vocab_size", "_token_id")
 # Parts of a config that have a config, other than those whose names end like this.
@@ -50,7 +50,10 @@ def write(entry: CatalogueEntry, folder: Path, *, weights: bool = True) -> Path:
     _write(folder / CONFIG, config)
     hidden = next((published.config[key] for key in WIDTHS if key in published.config), 1)
     for name, content in published.files.items():
-        _write(folder / name, shrink_file(name, content, hidden))
+        if name.endswith(PICKLE):
+            _write_linear(folder / name, shrink_file(name, content, hidden))
+        else:
+            _write(folder / name, shrink_file(name, content, hidden))
     if published.hub_task:
         _write(folder / "README.md", f"---\npipeline_tag: {published.hub_task}\n---\n")
     if entry.refused or not weights:
@@ -92,9 +95,11 @@ def shrink_file(name: str, content: Any, hidden: int) -> Any:
     if name == "preprocessor_config.json":
         return {key: _side(key, value) for key, value in content.items()}
     keys = ("in_features", "out_features", "word_embedding_dimension", "dim")
-    is_module = name.endswith(f"/{CONFIG}") or name == "artifact.metadata"
+    is_module = name.endswith((f"/{CONFIG}", PICKLE)) or name == "artifact.metadata"
     return {
-        key: round(value / hidden * SIZES["hidden_size"]) if is_module and key in keys else value
+        key: max(1, round(value / hidden * SIZES["hidden_size"]))
+        if is_module and key in keys
+        else value
         for key, value in content.items()
     }
 
@@ -169,6 +174,13 @@ def _write_dense(folder: Path) -> None:
     if config["bias"]:
         weights["linear.bias"] = _uniform("bias", 1, sizes[0])[0]
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def _write_linear(path: Path, sizes: Mapping[str, int]) -> None:
+    """Write a layer of bge-m3 as FlagEmbedding does: the state of a module of torch."""
+    size, hidden = sizes["out_features"], sizes["in_features"]
+    weights = {"weight": _uniform(path.name, size, hidden), "bias": _uniform("bias", 1, size)[0]}
+    torch.save({name: torch.from_numpy(each) for name, each in weights.items()}, path)
 
 
 def _uniform(name: str, *shape: int) -> Any:

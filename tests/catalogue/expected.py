@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,11 @@ def embedding_calls(entry: CatalogueEntry) -> list[tuple[str, str | None]]:
     """Return texts, each with the name of the prompt before it, if any."""
     prompts = [name for name, text in prompts_of(entry).items() if text]
     return [*((text, None) for text in TEXTS), *((FINE, name) for name in prompts[:2])]
+
+
+def some(vectors: Sequence[Any]) -> list[Any]:
+    """Return the number of the vectors of tokens, and a few of them."""
+    return [len(vectors), *vectors[:3], *vectors[-2:]]
 
 
 def read() -> dict[str, Any]:

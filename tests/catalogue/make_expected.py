@@ -4,6 +4,8 @@
     python tests/catalogue/make_expected.py sentence-transformers
     pip install torch 'transformers>=5' 'pylate>=1.6' pydantic pyyaml typer
     python tests/catalogue/make_expected.py pylate
+    pip install torch 'transformers>=5,<6' FlagEmbedding pydantic pyyaml typer
+    python tests/catalogue/make_expected.py FlagEmbedding
 
 Each writes the answers of the entries that name the library; those of the others stay. The names of
 entries behind it write the answers of these alone.
@@ -37,7 +39,7 @@ def main(library: str, *names: str) -> None:
         if entry.reference == library and not entry.refused and (not names or name in names):
             with tempfile.TemporaryDirectory() as place:
                 folder = write(entry, Path(place) / name)
-                kept[name] = ANSWERS[str(entry.mode)](str(folder), entry)
+                kept[name] = ANSWERS.get(library, ANSWERS[str(entry.mode)])(str(folder), entry)
     lines = [{"entry": name, "answers": kept[name]} for name in sorted(kept)]
     text = "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in lines)
     expected.PATH.write_text(text, encoding="utf-8")
@@ -101,11 +103,31 @@ def _late_scores(folder: str, _: CatalogueEntry) -> Any:
     ]
 
 
+def _of_tokens(folder: str, _: CatalogueEntry) -> Any:
+    library: Library = import_module("FlagEmbedding")
+    model = library.BGEM3FlagModel(folder, use_fp16=False, devices="cpu")
+    names = {"return_sparse": True, "return_colbert_vecs": True}
+    found = [model.encode([text], max_length=64, **names) for text in expected.TEXTS]
+    return [
+        {
+            "dense_vecs": _rounded(each["dense_vecs"][0]),
+            "lexical_weights": {
+                place: round(float(weight), 5)
+                for place, weight in each["lexical_weights"][0].items()
+            },
+            "colbert_vecs": expected.some([_rounded(one) for one in each["colbert_vecs"][0]]),
+        }
+        for each in found
+    ]
+
+
 def _rounded(vector: Any) -> list[float]:
     return [round(float(each), 5) for each in vector]
 
 
+# By the library, or else by the mode.
 ANSWERS = {
+    "FlagEmbedding": _of_tokens,
     "sentence_embedding": _vectors,
     "sparse_embedding": _weights,
     "sentence_ranking": _scores,

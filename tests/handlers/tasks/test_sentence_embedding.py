@@ -14,10 +14,12 @@ import torch
 from transformers import T5EncoderModel
 
 from hf_serve.handlers.config.model_config import ModelConfig
-from hf_serve.handlers.errors import BadRequest, WrongConfig
+from hf_serve.handlers.errors import BadRequest, WrongCheckpoint, WrongConfig
 from hf_serve.handlers.formats import export
 from hf_serve.handlers.types.request import Request, TokenIds
+from hf_serve.scripts.hub.catalogue import read_catalogue
 from tests import tiny
+from tests.catalogue import checkpoints as catalogued
 from tests.reference.embedding_checkpoints import MODE, PROMPTS, write
 from tests.samples import FINE, LONG
 from tests.sentences import Sentence, refused
@@ -210,3 +212,86 @@ def test_the_encoder_of_t5_is_explained(tmp_path: Path, method: str) -> None:
     body = {"inputs": inputs, "parameters": {"method": method}}
     ((status, explanation),) = served.post(explanation_of(body))
     assert status == 200, explanation
+
+
+@pytest.fixture(scope="module")
+def bge_m3(tmp_path_factory: Any) -> Path:
+    """A checkpoint with a weight and a vector for each token."""
+    return catalogued.write(read_catalogue()["bge-m3"], tmp_path_factory.mktemp("m3") / "model")
+
+
+def test_a_request_chooses_among_the_vectors_of_one_forward(bge_m3: Path) -> None:
+    model = Served(bge_m3, MODE)
+    vector = model.ask(FINE)
+    names = {"return_sparse": True, "return_colbert_vecs": True}
+    (found,) = model.post({"inputs": FINE, "parameters": names})
+    whole = found[1]
+    assert whole.keys() == {"dense_vecs", "lexical_weights", "colbert_vecs"}
+    assert whole["dense_vecs"] == vector
+    assert model.ask(FINE, return_dense=False, return_sparse=True) == {
+        "lexical_weights": whole["lexical_weights"]
+    }
+    ids = model.engine.task.checkpoint.tokenizer(FINE)["input_ids"]
+    assert {each["index"] for each in whole["lexical_weights"]} <= set(ids[1:-1])
+    assert np.allclose(np.linalg.norm(whole["colbert_vecs"], axis=1), 1, atol=1e-6)
+    assert len(whole["colbert_vecs"]) == len(ids) - 1
+    short = model.ask(FINE, dimensions=8, precision="int8", **names)
+    assert len(short["dense_vecs"]) == 8
+    assert short["colbert_vecs"] == whole["colbert_vecs"]
+
+
+def test_a_request_for_no_result_or_for_one_that_a_model_has_not_is_refused(
+    bge_m3: Path, model: Served
+) -> None:
+    assert model.refuse(FINE, return_colbert_vecs=True) == (
+        422,
+        Sentence("return_colbert_vecs", "bge-m3"),
+    )
+    for each in (model, Served(bge_m3, MODE)):
+        assert each.refuse(FINE, return_dense=False) == (400, Sentence("return_dense"))
+
+
+def test_vectors_of_tokens_that_exceed_a_response_are_refused_before_the_model_runs(
+    bge_m3: Path,
+) -> None:
+    model = Served(bge_m3, MODE)
+    names = {"return_dense": False, "return_colbert_vecs": True}
+    task: Any = model.engine.task
+    small, large = (task.parse(Request(FINE, each)) for each in ({}, names))
+    for item, count in ((small, 0), (large, 32)):
+        (rows,) = task.encode([item])
+        assert task.result_numbers(item, rows) == count * len(rows[0])
+
+
+@pytest.mark.parametrize("content", [b"no pickle", {"weight": Path("elsewhere")}, {"bias": 1}])
+def test_layers_that_are_no_tensors_are_refused(bge_m3: Path, tmp_path: Path, content: Any) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(bge_m3, folder)
+    path = folder / "sparse_linear.pt"
+    path.write_bytes(content) if isinstance(content, bytes) else torch.save(content, path)
+    with refused(WrongCheckpoint, "sparse_linear.pt", "FlagEmbedding"):
+        Served(folder, MODE)
+
+
+def test_layers_of_different_checkpoints_are_refused(bge_m3: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(bge_m3, folder)
+    torch.save({"weight": torch.ones(1, 5), "bias": torch.ones(1)}, folder / "sparse_linear.pt")
+    with refused(WrongCheckpoint, "sparse_linear.pt", "5 to 1", "32"):
+        Served(folder, MODE)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("packs", [True, False])
+def test_a_graph_has_all_vectors(bge_m3: Path, tmp_path: Path, packs: bool) -> None:
+    folder = tmp_path / "graph"
+    shutil.copytree(bge_m3, folder)
+    keys = {"save_mode": "torchscript", "dtype": "float32", "BetterTransformer": packs}
+    export(folder, ModelConfig.parse({"handler": {"mode": MODE, **keys}}), folder)
+    names = {"return_sparse": True, "return_colbert_vecs": True}
+    bodies = [{"inputs": text, "parameters": names} for text in (FINE, LONG, "zzz")]
+    found, expected = (
+        [list(reply) for reply in Served(folder, MODE, **each).post(*bodies)] for each in (keys, {})
+    )
+    assert not differences(found, expected, 1e-4)

@@ -14,6 +14,7 @@ from hf_serve.handlers.config.handler_section import HandlerSection
 from hf_serve.handlers.errors import WrongCheckpoint, WrongConfig
 from hf_serve.scripts.archives.contents import contents
 from hf_serve.scripts.archives.packing import pack
+from hf_serve.scripts.hub.catalogue import read_catalogue
 from hf_serve.scripts.hub.client import Hub
 from hf_serve.scripts.hub.download import (
     Source,
@@ -24,6 +25,7 @@ from hf_serve.scripts.hub.download import (
 )
 from hf_serve.scripts.hub.errors import RevisionNotFound, UnsafeListing
 from tests import tiny, tiny_adapters, tiny_gliner
+from tests.catalogue import checkpoints as catalogued
 from tests.sentences import refused
 from tests.serving import Served
 from tests.standins.archives import write_yaml
@@ -429,3 +431,17 @@ def test_a_gliner_that_is_not_served_is_refused_before_its_weights_are_downloade
     ):
         download(handler(mode=GLINER), target, Hub(hub.url))
     assert "model.safetensors" not in hub.sent
+
+
+def test_bge_m3_gets_safetensors_and_keeps_the_layers_of_its_tokens(
+    target: Path, tmp_path: Path
+) -> None:
+    stored = catalogued.write(read_catalogue()["bge-m3"], tmp_path / "stored")
+    weights = load_file(stored / "model.safetensors")
+    torch.save(weights, stored / "pytorch_model.bin")
+    (stored / "model.safetensors").unlink()
+    with LocalHub({"org/name": stored}) as hub:
+        source = download(handler(mode="sentence_embedding"), target, Hub(hub.url))
+    assert source.files.keys() >= {"colbert_linear.pt", "sparse_linear.pt", "model.safetensors"}
+    assert "pytorch_model.bin" not in source.files
+    assert Served(target, "sentence_embedding").ask("Nina sings.", return_sparse=True)
