@@ -28,6 +28,24 @@ DeviceMapPolicy = Literal["auto", "balanced", "balanced_low_0", "sequential"]
 Quantization = Literal["int8", "int8_weights", "int4_weights"]
 # Families of causal rerankers; `handlers/checkpoints/ranking_template.py` has their templates.
 RankingTemplateName = Literal["qwen3_reranker", "mxbai_rerank_v2", "bge_reranker_gemma", "zerank"]
+# Families of models by how they write their thoughts; `handlers/generation/reasoning.py` has them.
+ReasoningParser = Literal[
+    "none",
+    "qwen3",
+    "deepseek_r1",
+    "deepseek_v3",
+    "glm45",
+    "smollm3",
+    "minimax_m2",
+    "nemotron",
+    "granite",
+    "granite3_3",
+    "mistral",
+    "gemma4",
+    "gpt_oss",
+    "seed_oss",
+    "cohere",
+]
 # Keys that change nothing without another one.
 NEEDED_KEYS = {"vllm_python": "engine", "assistant_revision": "assistant_model"}
 # The keys that go with `mode: custom`.
@@ -345,6 +363,12 @@ class GenerationKeys(_Section):
         default=262_144,
         description="Maximum characters of a grammar: of the schemas of all tools together, of a "
         "JSON schema, or of a regular expression.",
+    )
+    reasoning_parser: ReasoningParser | None = Field(
+        default=None,
+        description="How the model writes the thoughts before an answer to a chat. Without it, as "
+        "the chat template or the tokenizer's `response_schema` shows; `none` for a model without "
+        "thoughts.",
     )
     adapters: dict[str, str] = Field(
         default_factory=dict,

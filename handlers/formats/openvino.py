@@ -47,6 +47,7 @@ from ..generation.backends.openvino_genai import (
 from ..generation.backends.settings import BLOCK, cache_blocks, longest_sequence
 from ..generation.generator import end_tokens
 from ..generation.grammar import token_bytes
+from ..generation.message import MARKS
 from ..model import Model
 from ..process.resources import available_cores
 from . import load_checkpoint
@@ -490,7 +491,7 @@ def _grammar_trials(checkpoint: Checkpoint) -> GrammarTrials | None:
     """Return the trials of grammars for a model; None if it cannot have any."""
     ends = end_tokens(checkpoint.generation_config)
     try:
-        tokens = token_bytes(checkpoint.tokenizer, checkpoint.vocab_size, ends)
+        tokens = token_bytes(checkpoint.tokenizer, checkpoint.vocab_size, ends, MARKS)
     except Unprocessable:
         return None
     return GrammarTrials(tokens, ends)

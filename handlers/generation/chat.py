@@ -49,6 +49,10 @@ Turn = dict[str, Any]
 MAX_NAME = 256
 # The keys of the thoughts before an answer; templates read either.
 REASONING = ("reasoning_content", "reasoning")
+# The arguments with which templates turn thoughts on and off.
+THINKING_ARGUMENTS = ("enable_thinking", "thinking")
+# A template that reads one of these reads the other argument as well.
+ALTERNATIVES: Mapping[str, Sequence[str]] = {"reasoning_effort": THINKING_ARGUMENTS}
 # The texts for a template without tools.
 INSTRUCTIONS = """\
 You can call functions. Each line describes one, with the JSON schema of its parameters:
@@ -117,7 +121,7 @@ class TemplateOptions:
             raise BadRequest(
                 f"chat_template_kwargs has {quote(taken)}, which is reserved; leave it out."
             )
-        unread = next((name for name in self.required if not reads(template, name)), None)
+        unread = next((name for name in self.required if not _is_read(template, name)), None)
         if unread is not None:
             raise Unprocessable(
                 f"{unread} is not read by the chat template of this model; leave it out."
@@ -360,6 +364,10 @@ def _text_of(part: Any) -> str | None:
 def reads(template: str, name: str) -> bool:
     """Return whether the code of a template reads an argument."""
     return name in _variables(template)
+
+
+def _is_read(template: str, name: str) -> bool:
+    return any(reads(template, each) for each in (name, *ALTERNATIVES.get(name, ())))
 
 
 def knows_role(template: str, role: str) -> bool:

@@ -46,6 +46,7 @@ from .logits_processors import (
     check_prompt_scores,
     prompt_scores,
 )
+from .message import MessageSyntax
 from .parameter_spec import specs_of
 from .parameters import GenerationParameters
 from .stopping import (
@@ -59,7 +60,6 @@ from .stopping import (
     StopTracker,
 )
 from .text_grammar import TextGrammar
-from .tool_calls import ToolSyntax
 
 Ids = npt.NDArray[np.int64]
 NOT_FINITE = (
@@ -182,7 +182,7 @@ class Prompt(Window):
     new_tokens: int
     stream: TextStream | None = None
     grammar: TextGrammar | None = None
-    syntax: ToolSyntax | None = None
+    syntax: MessageSyntax | None = None
     future: Future[RowOutcome] | None = None
     compiled: CompiledGrammar | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -226,6 +226,12 @@ class Prompt(Window):
             return False
         return parameters.num_return_sequences == 1 or self.stream.sends_sequences
 
+    @property
+    def shows_special(self) -> bool:
+        """Whether the text has special tokens, as around thoughts and tool calls."""
+        marks = self.syntax is not None and self.syntax.shows_special
+        return marks or not self.parameters.skip_special_tokens
+
     def stream_of(self, number: int) -> TextStream | None:
         """Return the stream of one sequence; None where its text is not streamed."""
         return self.stream.of_sequence(number) if self.stream and self.is_streamed else None
@@ -257,8 +263,7 @@ class Prompt(Window):
             generation_config: the checkpoint's.
             before: the tokens after which new ones are decoded.
         """
-        # A special token may begin a tool call.
-        shows_special = bool(self.syntax) or not self.parameters.skip_special_tokens
+        shows_special = self.shows_special
         decoder, ends = decoders[shows_special], self.end_tokens(generation_config)
         return StopTracker(
             decoder,
@@ -278,7 +283,7 @@ class Prompt(Window):
         The pipelines of transformers omit special tokens only. The request's own stop tokens are
         omitted, as vLLM does, and the end of a text that a grammar or the syntax of tools reads.
         """
-        if self.grammar or self.syntax:
+        if self.grammar or (self.syntax and self.syntax.tools):
             return frozenset()
         own = ends.difference(self.parameters.stop_token_ids)
         return frozenset(token for token in own if decoder.has_text(token))

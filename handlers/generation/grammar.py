@@ -11,6 +11,7 @@ https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections import OrderedDict
@@ -19,6 +20,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cached_property
 from pathlib import Path
 from threading import BoundedSemaphore, Lock
 from typing import Any, Generic, TypeVar
@@ -64,8 +66,6 @@ TRIALS_AT_ONCE = 2
 # After this number of trials that exceed their limits, all other constraints are removed, too.
 KILLED_TRIALS = 4
 CACHED_GRAMMARS = 16
-# The names of special tokens that are part of tool calls.
-CALL_MARKERS = ("<tool_call>", "</tool_call>", "[TOOL_CALLS]")
 Compiled = TypeVar("Compiled")
 Value = TypeVar("Value")
 
@@ -232,11 +232,21 @@ class GrammarCompiler:
         return [relaxed(schema, lambda each: json.dumps(each) in unsupported) for schema in schemas]
 
     def literal(self, text: str) -> str:
-        """Return the Lark expression of a text, which may be a special token."""
+        """Return the Lark expression of a text, which may contain special tokens."""
+        parts = self._special_tokens.split(text) if text else []
+        return " ".join(self._part(part) for part in parts if part)
+
+    def _part(self, text: str) -> str:
         token = self._tokenizer.get_vocab().get(text)
         if token is not None and self._vocabulary.is_special_token(token):
             return f"<[{token}]>"
         return json.dumps(text)
+
+    @cached_property
+    def _special_tokens(self) -> re.Pattern[str]:
+        """Finds the tokens that were added to the vocabulary, such as special ones."""
+        names = sorted(map(str, self._tokenizer.added_tokens_decoder.values()), key=len)
+        return re.compile(f"({'|'.join(map(re.escape, reversed(names)))})" if names else r"(\Z)")
 
     @property
     def _vocabulary(self) -> LLTokenizer:
@@ -247,19 +257,29 @@ class GrammarCompiler:
 
 
 def token_bytes(
-    tokenizer: PreTrainedTokenizerBase, vocab_size: int, end_tokens: frozenset[int]
+    tokenizer: PreTrainedTokenizerBase,
+    vocab_size: int,
+    end_tokens: frozenset[int],
+    marks: Sequence[str] = (),
 ) -> list[bytes]:
-    """Return the bytes of each token; a special token has none, unless it marks tool calls.
+    """Return the bytes of each token; a special token has none, unless a mark contains it.
+
+    Args:
+        tokenizer: the tokenizer.
+        vocab_size: the number of the model's logits.
+        end_tokens: ids of the tokens that end a text.
+        marks: the texts around thoughts and tool calls.
 
     Raises:
         Unprocessable: grammars are not supported with this tokenizer.
     """
     vocabulary = _vocabulary(tokenizer, vocab_size, end_tokens)
     names = tokenizer.convert_ids_to_tokens(list(range(min(vocab_size, len(tokenizer)))))
+    marked = "\0".join(marks)
     tokens = [
         vocabulary.decode_bytes([number])
         if number not in end_tokens and not vocabulary.is_special_token(number)
-        else (name.encode() if name in CALL_MARKERS else b"")
+        else (name.encode() if name and name in marked else b"")
         for number, name in enumerate(names)
     ]
     return [*tokens, *[b""] * (vocab_size - len(tokens))]

@@ -11,7 +11,7 @@ from ..config.messages import enumerate_names, quote
 from ..errors import BadRequest, RequestTooLarge, TextTooLong, Unprocessable
 from ..types.parameters import ANY, Parameters, PipelineNames
 from ..types.structured_output import GrammarSpec, NamedTool, Tool, ToolChoice, Tools
-from .chat import TemplateOptions
+from .chat import THINKING_ARGUMENTS, TemplateOptions
 from .parameter_spec import (
     INDIRECT,
     SAME,
@@ -403,7 +403,15 @@ class GenerationParameters(SamplingParameters):
     reasoning_effort: Annotated[
         ReasoningEffort | None, ParameterSpec(openai=SAME, chat_only=True)
     ] = None
-    """For a chat template that reads it; others take `none` only."""
+    """For a chat template that reads it. One that reads `enable_thinking` or `thinking` instead
+    gets false for `none` and true for the others; one that reads none of them takes `none` only."""
+    thinking_token_budget: Annotated[
+        NotNegative | None, ParameterSpec(openai=SAME, chat_only=True)
+    ] = None
+    """Maximum tokens of the thoughts before the answer of a model that reasons."""
+    separate_reasoning: bool = False
+    """Returns the thoughts before the answer to a chat as `reasoning_content`, and not in its text.
+    The routes of OpenAI do so in any case."""
     return_full_text: Annotated[bool, ParameterSpec(tgi=True)] = True
     """Returns the prompt before the new text."""
     decoder_input_details: Annotated[bool, by_processor(False, tgi=True)] = False
@@ -541,6 +549,9 @@ class GenerationParameters(SamplingParameters):
         arguments = dict(self.chat_template_kwargs)
         if self.reasoning_effort == "none":
             arguments.setdefault("reasoning_effort", "none")
+        if self.reasoning_effort is not None:
+            thinks = dict.fromkeys(THINKING_ARGUMENTS, self.reasoning_effort != "none")
+            arguments = {**thinks, **arguments}
         return TemplateOptions(
             not continues if begins is None else begins, continues, arguments, required
         )

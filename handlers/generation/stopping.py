@@ -23,7 +23,7 @@ from ..types.request import GeneratedToken, TextStream
 from .detokenization import DecoderState, IncrementalDecoder
 from .grammar import GrammarMatcher
 from .logits_processors import BatchRows, LogprobRecorder, TokenScores
-from .tool_calls import ToolSyntax
+from .message import MessageSyntax
 
 FinishReason = Literal["length", "eos_token", "stop_sequence"]
 # Under torchrun, rank 0 sends its time to every process, and steps are short.
@@ -53,6 +53,7 @@ class GenerationState:
             string has such a name.
         prompt: the tokens of the prompt with their log probabilities, where they are requested.
         omits_last: whether the text omits the last token, which ended the sequence.
+        reasoning_tokens: the number of tokens of the thoughts that the text begins with.
     """
 
     text: str
@@ -63,6 +64,7 @@ class GenerationState:
     hidden: tuple[tuple[int, str], ...] = field(default=(), repr=False)
     prompt: Sequence[GeneratedToken] = field(default=(), repr=False)
     omits_last: bool = False
+    reasoning_tokens: int = 0
 
     @property
     def kept_tokens(self) -> int:
@@ -104,7 +106,7 @@ class StopTracker:
         end_tokens: ids of the tokens that end a sequence.
         max_new_tokens: the maximum number of new tokens.
         shown_ends: the end tokens that are part of the text, as in transformers' pipelines.
-        syntax: the syntax of tool calls, which are not streamed; None without tools.
+        syntax: the syntax of thoughts and tool calls; None for a plain text.
         future: the outcome that a request waits for; None where the batch returns it. Its
             cancellation ends the sequences.
         result: makes the task's result of a finished sequence, for its stream.
@@ -116,7 +118,7 @@ class StopTracker:
     end_tokens: frozenset[int]
     max_new_tokens: int
     shown_ends: frozenset[int] = frozenset()
-    syntax: ToolSyntax | None = None
+    syntax: MessageSyntax | None = None
     future: Future[Any] | None = None
     result: Callable[[GenerationState], Mapping[str, Any]] | None = None
 
@@ -146,6 +148,8 @@ class StopTracker:
             state = replace(state, records=(*state.records, self._record(state, token, scores)))
         decoding, new = self.decoder.add(state.decoding, token)
         state = self._append(replace(state, decoding=decoding), new)
+        if self._is_reasoning(state):
+            state = replace(state, reasoning_tokens=state.tokens)
         if token in self._hidden_names and not state.finish_reason:
             state = self._append_hidden(state, self._hidden_names[token])
         if token in self.end_tokens:
@@ -156,7 +160,7 @@ class StopTracker:
     def read(self, tokens: Sequence[int]) -> GenerationState:
         """Return the state after all tokens of a sequence; tokens after its end are ignored."""
         state = self.start()
-        if self.stop_strings:
+        if self.stop_strings or (self.syntax and self.syntax.reasoning):
             for token in tokens:
                 state = self.add(state, token)
             return state
@@ -174,11 +178,11 @@ class StopTracker:
         return replace(state, tokens=len(tokens), finish_reason=reason)
 
     def certain_text(self, state: GenerationState) -> str:
-        """Return the text without a last part that may become a stop string or a tool call."""
-        text = self.syntax.content(state.text) if self.syntax else state.text
-        if state.finish_reason or text != state.text:
+        """Return the text without a last part that may become a stop string, or end a part."""
+        text = state.text
+        if state.finish_reason:
             return text
-        marks = (*self.stop_strings, self.syntax.opening) if self.syntax else self.stop_strings
+        marks = (*self.stop_strings, *(self.syntax.marks if self.syntax else ()))
         held = max((_overlap(text, mark) for mark in marks), default=0)
         return text[: min(len(text) - held, self._special_stop_start(state))]
 
@@ -193,12 +197,25 @@ class StopTracker:
         tokens = tokens[:-1] if state.finish_reason else tokens
         if state.records:
             certain = certain[: state.recorded_end(stream.emitted_tokens + len(tokens))]
-        stream.emit(certain, tokens)
+        if self.syntax is None:
+            stream.emit(certain, tokens)
+            return
+        message = self.syntax.parse(certain)
+        sent = stream.emit_reasoning(message.reasoning, tokens)
+        stream.emit(message.content, () if sent else tokens)
+        if not state.finish_reason:
+            stream.emit_calls(message.calls)
 
     def end(self, state: GenerationState, stream: TextStream) -> None:
         """Send the end of a finished text."""
         if state.finish_reason and self.result:
             stream.end(self.result(state))
+
+    def _is_reasoning(self, state: GenerationState) -> bool:
+        """Return whether all tokens so far are thoughts, or may be."""
+        if self.syntax is None or state.reasoning_tokens < state.tokens - 1:
+            return False
+        return self.syntax.is_reasoning(state.text)
 
     def _append(self, state: GenerationState, new: str) -> GenerationState:
         """Return a state with new text, finished if the text completes a stop string."""

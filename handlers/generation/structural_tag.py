@@ -61,6 +61,11 @@ def any_json(kind: Literal["value", "object", "array", "string"]) -> Format:
     return {"type": "grammar", "grammar": f"root ::= {kind}{JSON_RULES}"}
 
 
+def any_text() -> Format:
+    """Return the format of any text, the content of a tag."""
+    return {"type": "any_text"}
+
+
 def matching(pattern: str) -> Format:
     """Return the format of the texts that match a regular expression."""
     return {"type": "regex", "pattern": pattern}

@@ -16,10 +16,13 @@ from ..types.parameters import check_setting, json_type
 from ..types.structured_output import MAX_SCHEMA_DEPTH, Grammar, is_too_deep
 from .grammar import MAX_CHARACTERS, CompiledGrammar, GrammarCompiler, check_length
 from .json_schemas import Schema, closed, json_rule, relaxed
+from .reasoning import Thoughts
 from .structural_tag import Format, compact_json, matching
 from .tool_calls import ToolUse
 
 Relax = Callable[[Sequence[Schema]], Sequence[Schema]]
+# Any text, after thoughts whose tokens are counted.
+FREE_TEXT = r"start: /(.|\n)*/"
 # A slash ends a regular expression in Lark, unless a backslash is before it.
 SLASH = re.compile(r"(\\.)|/", re.DOTALL)
 # What has a meaning in a regular expression.
@@ -34,11 +37,13 @@ class TextGrammar:
         answer: the grammar of a text without calls; None for any text.
         calls: the tool calls; None without tools.
         compiler: llguidance's compiler for this model.
+        thoughts: the thoughts that the text may begin with; None for a text without thoughts.
     """
 
     answer: Grammar | None
     calls: ToolUse | None
     compiler: GrammarCompiler = field(repr=False)
+    thoughts: Thoughts | None = None
 
     @property
     def lark(self) -> str:
@@ -47,8 +52,16 @@ class TextGrammar:
         Raises:
             RequestError: it has a mistake, or this model does not support grammars.
         """
+        if self.thoughts is None:
+            return self._lark_without_thoughts
+        return self.thoughts.lark(self.compiler.literal, self._lark_without_thoughts)
+
+    @property
+    def _lark_without_thoughts(self) -> str:
         if self.answer and self.answer.type == "lark":
             return self._own_lark(self.answer)
+        if self.answer is None and self.calls is None:
+            return FREE_TEXT
         answer = to_lark(self.answer, self.compiler.max_characters) if self.answer else None
         return self.calls.lark(self.compiler.literal, answer) if self.calls else f"start: {answer}"
 
@@ -116,7 +129,8 @@ class TextGrammar:
             RequestError: it cannot be written as one.
         """
         answers = [_format(content) for content in self._contents]
-        return self.calls.format(*answers) if self.calls else answers[0]
+        found = self.calls.format(*answers) if self.calls else answers[0]
+        return self.thoughts.format(found) if self.thoughts else found
 
     @property
     def patterns(self) -> Sequence[str]:

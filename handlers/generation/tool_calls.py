@@ -19,7 +19,6 @@ from typing import Any
 
 from ..errors import Unprocessable
 from ..types.structured_output import Tool
-from .grammar import CALL_MARKERS
 from .json_schemas import Schema, closed, json_rule
 from .structural_tag import (
     Format,
@@ -33,12 +32,10 @@ from .structural_tag import (
     text_until,
 )
 
-# Returns the Lark expression of a text, which may be a special token.
+# Returns the Lark expression of a text, which may contain special tokens.
 ToLark = Callable[[str], str]
 
 DECODER = json.JSONDecoder()
-# The texts for which vocabularies have special tokens.
-MARKER = re.compile(f"({'|'.join(map(re.escape, CALL_MARKERS))})")
 # Text without a call, for models whose calls begin with `{`.
 NO_CALL = r"([^{](.|\n)*)?"
 # In OpenAI's API, a function without parameters has no arguments.
@@ -51,6 +48,11 @@ class ToolCall:
 
     name: str
     arguments: str
+
+    @property
+    def as_json(self) -> dict[str, Any]:
+        """The call as messages have it."""
+        return {"type": "function", "function": {"name": self.name, "arguments": self.arguments}}
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,11 @@ class ToolSyntax:
     end: str
     key: str = "arguments"
     required: bool = False
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """The texts around the calls."""
+        return tuple(filter(None, (self.opening, self.end)))
 
     def call_id(self, given: str) -> str:
         """Return the id of a call in the form that the template accepts."""
@@ -105,10 +112,10 @@ class ToolSyntax:
 
     def rules(self, tools: Sequence[Tool], to_lark: ToLark, *, parallel: bool) -> list[str]:
         """Return the Lark rules of `calls`, the part of a text after the opening."""
-        more = f"({_to_lark(self.separator, to_lark)} call)*" if parallel and self.separator else ""
+        more = f"({to_lark(self.separator)} call)*" if parallel and self.separator else ""
         names = [f"call_{number}" for number in range(len(tools))]
         return [
-            f"calls: {self._start} call {more} {_to_lark(self.end, to_lark)}",
+            f"calls: {self._start} call {more} {to_lark(self.end)}",
             f"call: {' | '.join(names)}",
             *(f"{name}: {self._call(tool)}" for name, tool in zip(names, tools, strict=True)),
         ]
@@ -197,7 +204,7 @@ class ToolUse:
         """Return the Lark grammar of a text.
 
         Args:
-            to_lark: returns the Lark expression of a literal text.
+            to_lark: returns the Lark expression of a text, which may contain special tokens.
             answer: the Lark expression of a text without calls; None for any text.
 
         Raises:
@@ -278,8 +285,3 @@ def _free_start(opening: str) -> list[str]:
         f"opening[lazy]: TEXT {opening}",
         r"TEXT: /(.|\n)*/",
     ]
-
-
-def _to_lark(text: str, to_lark: ToLark) -> str:
-    """Return the Lark expression of a text that may contain markers."""
-    return " ".join(to_lark(part) for part in MARKER.split(text) if part)

@@ -84,8 +84,24 @@ class HttpTextStream(TextStream, ABC):
         if self.can_send:
             super().emit(text, tokens)
 
+    def reasoning_part(self, text: str, tokens: Sequence[GeneratedToken], *, first: bool) -> bytes:
+        """Return the encoded parts of new thoughts; empty where they are left for the response."""
+        return b""
+
+    def emit_reasoning(self, reasoning: str, tokens: Sequence[GeneratedToken] = ()) -> bool:
+        new = reasoning[len(self.emitted_reasoning) :]
+        if not (new and self.can_send):
+            return False
+        part = self.reasoning_part(new, tokens, first=not self.emitted_reasoning)
+        if part:
+            self.emitted_reasoning = reasoning
+            self.emitted_tokens += len(tokens)
+            self.send(part)
+        return bool(part)
+
     def _send_new(self, new: str, tokens: Sequence[GeneratedToken]) -> None:
-        self.send(self.part(new, tokens, first=self.emitted == new))
+        first = self.emitted == new and not self.emitted_reasoning
+        self.send(self.part(new, tokens, first=first))
 
     def send(self, parts: bytes) -> None:
         """Send encoded parts, where the request can be answered in parts."""

@@ -13,6 +13,7 @@ forward only where that does not change any result.
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -39,10 +40,12 @@ from ..generation.checkpoint_defaults import with_checked_defaults
 from ..generation.detokenization import AS_GENERATED
 from ..generation.generator import DECODER_ONLY, Generator, Prompt, PromptLayout, end_tokens
 from ..generation.grammar import GrammarCompiler
+from ..generation.message import GeneratedMessage, MessageSyntax
 from ..generation.parameters import GenerationParameters, SamplingParameters
+from ..generation.reasoning import Thoughts, find_reasoning, template_text
 from ..generation.stopping import GenerationState
 from ..generation.text_grammar import TextGrammar
-from ..generation.tool_calls import ToolSyntax, ToolUse, syntax_of
+from ..generation.tool_calls import ToolUse, syntax_of
 from ..model import Model
 from ..process.deadline import NO_DEADLINE, Deadline
 from ..telemetry.metrics import Meter
@@ -70,6 +73,8 @@ COMPARED_TOKENS = 1024
 class Details(TypedDict):
     """Why a text ended (`length`, `eos_token` or `stop_sequence`), and what it took.
 
+    `reasoning_tokens` counts the generated tokens that are thoughts.
+
     `tokens` are the tokens of the text, with log probabilities, and `top_tokens` the most likely
     ones in the place of each. `prefill` and `prefill_top_tokens` have the same of the prompt;
     `prefill` is empty without `decoder_input_details`.
@@ -77,6 +82,7 @@ class Details(TypedDict):
 
     finish_reason: str
     generated_tokens: int
+    reasoning_tokens: NotRequired[int]
     input_length: int
     seed: int | None
     prefill: NotRequired[list[TextToken]]
@@ -205,6 +211,7 @@ class Generated(TypedDict):
     """One continuation of a prompt, or of a chat: its messages and the new one."""
 
     generated_text: str | list[Message]
+    reasoning_content: NotRequired[str]
     tool_calls: NotRequired[list[MessageCall]]
     details: NotRequired[Details]
 
@@ -213,8 +220,8 @@ class Generated(TypedDict):
 class PromptInput:
     """One prompt to continue; of a chat, the result of its template.
 
-    `ids` are the tokens of a prompt that the client tokenized. `syntax` is the syntax of the tool
-    calls which the new text may have. `use_remaining_context` is the request's.
+    `ids` are the tokens of a prompt that the client tokenized. `syntax` is the syntax of the
+    thoughts and tool calls which the new text may have. `use_remaining_context` is the request's.
     """
 
     prompt: str
@@ -224,7 +231,7 @@ class PromptInput:
     ids: TokenIds | None = None
     use_remaining_context: bool = False
     grammar: TextGrammar | None = None
-    syntax: ToolSyntax | None = None
+    syntax: MessageSyntax | None = None
 
 
 @dataclass(frozen=True)
@@ -399,21 +406,67 @@ class Task(GenerationTask[Any]):
             RequestError: these parameters exclude grammars, or the prompt excludes tools.
         """
         parameters, tools = item.parameters, item.parameters.callable_tools
-        if not (parameters.grammar or tools):
+        thoughts = self._thoughts(item)
+        item = replace(item, syntax=self._syntax(item, thoughts))
+        is_limited = thoughts is not None and thoughts.budget is not None
+        if not (parameters.grammar or tools or is_limited):
             return item
         if parameters.num_beams > 1:
             raise Unprocessable("Beams follow no grammar and call no tools; leave num_beams out.")
         parameters.check_ends()
-        if not tools:
-            return replace(item, grammar=TextGrammar(parameters.grammar, None, self._grammars))
-        if not item.messages:
+        if tools and not item.messages:
             raise BadRequest("Tools are called in chats; send messages, or leave tools out.")
-        syntax = replace(
-            syntax_of(chat_template(self.tokenizer, tools)), required=parameters.calls_required
-        )
-        calls = ToolUse(tools, syntax, parameters.calls_required, parameters.parallel)
-        grammar = TextGrammar(parameters.grammar, calls, self._grammars)
-        return replace(item, grammar=grammar, syntax=syntax)
+        calls = None
+        if item.syntax and item.syntax.tools:
+            required, parallel = parameters.calls_required, parameters.parallel
+            calls = ToolUse(tools, item.syntax.tools, required, parallel)
+        grammar = TextGrammar(parameters.grammar, calls, self._grammars, thoughts)
+        return replace(item, grammar=grammar)
+
+    def _thoughts(self, item: PromptInput) -> Thoughts | None:
+        """Return the thoughts that the new text may begin with; None where it has none.
+
+        Raises:
+            Unprocessable: their tokens are limited, and this model has no thoughts.
+        """
+        if not item.messages:
+            return None
+        budget = item.parameters.thinking_token_budget
+        syntax = find_reasoning(self._template(item), self.settings.reasoning_parser)
+        if syntax is None:
+            if budget is not None:
+                raise Unprocessable(
+                    "thinking_token_budget is not supported by this model, whose chat template"
+                    " shows no thoughts; leave it out."
+                )
+            return None
+        if item.parameters.continue_final_message:
+            _, opening, begun = str(item.messages[-1]["content"]).rpartition(syntax.opening)
+            is_begun = bool(opening) and syntax.closing not in begun
+            return Thoughts(syntax, True, budget) if is_begun else None
+        if syntax.is_ended_by(item.prompt):
+            return None
+        return Thoughts(syntax, syntax.is_begun_by(item.prompt), budget)
+
+    def _syntax(self, item: PromptInput, thoughts: Thoughts | None) -> MessageSyntax | None:
+        """Return the syntax of the parts of the new text; None for a text of one part."""
+        parameters = item.parameters
+        tools = reasoning = None
+        if parameters.callable_tools and item.messages:
+            tools = replace(syntax_of(self._template(item)), required=parameters.calls_required)
+        if thoughts and parameters.separate_reasoning:
+            reasoning = thoughts.syntax
+        if tools is None and reasoning is None:
+            return None
+        begun = thoughts is not None and thoughts.begun
+        syntax = MessageSyntax(reasoning, tools, begun, has_grammar=bool(parameters.grammar))
+        return syntax.for_tokenizer(self.tokenizer)
+
+    def _template(self, item: PromptInput) -> str:
+        """Return the texts that show how the model writes messages."""
+        template = chat_template(self.tokenizer, item.parameters.offered_tools)
+        schema = getattr(self.tokenizer, "response_schema", None)
+        return template_text(template, json.dumps(schema) if schema else "")
 
     @cached_property
     def _grammars(self) -> GrammarCompiler:
@@ -527,36 +580,31 @@ class Task(GenerationTask[Any]):
 
 
 def _generated(item: PromptInput, row: Window, text: GenerationState) -> dict[str, Any]:
-    content, calls = _parts(item, text.text)
-    result: dict[str, Any] = {"generated_text": _with_prompt(item, content, calls)}
-    parameters = item.parameters
-    if calls and not parameters.return_full_text:
-        result["tool_calls"] = calls
-    return {**result, **details(row, text, parameters)}
+    parts = item.syntax.parse(text.text) if item.syntax else GeneratedMessage("", text.text)
+    calls: list[Any] = [call.as_json for call in parts.calls]
+    found = details(row, text, item.parameters)
+    if "details" in found and item.syntax and item.syntax.reasoning:
+        found["details"]["reasoning_tokens"] = text.reasoning_tokens if parts.reasoning else 0
+    if item.parameters.return_full_text:
+        return {"generated_text": _with_prompt(item, parts, calls), **found}
+    reasoning = {"reasoning_content": parts.reasoning} if parts.reasoning else {}
+    of_calls = {"tool_calls": calls} if calls else {}
+    return {"generated_text": parts.content, **reasoning, **of_calls, **found}
 
 
-def _parts(item: PromptInput, text: str) -> tuple[str, list[MessageCall]]:
-    """Return a text without its tool calls, and these; the last one may be cut, and left out."""
-    syntax = item.syntax
-    # A text with a grammar of its own may have the opening of calls in a string.
-    if syntax is None or (item.parameters.grammar and not text.startswith(syntax.opening)):
-        return text, []
-    calls: list[MessageCall] = [
-        {"type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-        for call in syntax.calls(text)
-    ]
-    has_parts = calls or syntax.opening or syntax.required
-    return syntax.content(text) if has_parts else text, calls
-
-
-def _with_prompt(item: PromptInput, text: str, calls: Sequence[MessageCall]) -> Any:
-    """Return the new text after its prompt or messages, or alone."""
-    if not item.parameters.return_full_text:
-        return text
+def _with_prompt(
+    item: PromptInput, parts: GeneratedMessage, calls: Sequence[MessageCall]
+) -> str | list[Message]:
+    """Return the new text after its prompt or messages."""
+    text = parts.content
     if item.messages and item.parameters.continue_final_message:
         *others, last = item.messages
         return [*others, {**last, "content": last["content"] + text}]
     if item.messages:
         message: Message = {"role": "assistant", "content": text}
-        return [*item.messages, {**message, "tool_calls": list(calls)} if calls else message]
+        if parts.reasoning:
+            message["reasoning_content"] = parts.reasoning
+        if calls:
+            message["tool_calls"] = list(calls)
+        return [*item.messages, message]
     return item.prompt + text

@@ -71,20 +71,21 @@ class TextStream:
 
     Attributes:
         sends_sequences: whether it sends several texts of a prompt, each by itself.
-        emitted_tokens: how many tokens were sent with it.
+        emitted: the text that was sent; `emitted_reasoning` the thoughts before it.
+        emitted_tokens: how many tokens were sent with them.
     """
 
     sends_sequences: ClassVar[bool] = False
 
     def __init__(self, send: Callable[[str, Sequence[GeneratedToken]], None]) -> None:
         self._send = send
-        self.emitted = ""
+        self.emitted = self.emitted_reasoning = ""
         self.emitted_tokens = 0
 
     @property
     def has_begun(self) -> bool:
         """Whether a part was sent."""
-        return bool(self.emitted)
+        return bool(self.emitted or self.emitted_reasoning)
 
     def of_sequence(self, number: int) -> TextStream:
         """Return what sends one of the texts of a prompt; this one for the only text."""
@@ -104,6 +105,16 @@ class TextStream:
             self.emitted = text
             self.emitted_tokens += len(tokens)
             self._send(new, tokens)
+
+    def emit_reasoning(self, reasoning: str, tokens: Sequence[GeneratedToken] = ()) -> bool:
+        """Send what is new of the thoughts before a text, and return whether that was sent.
+
+        By default they are left for the response.
+        """
+        return False
+
+    def emit_calls(self, calls: Sequence[Any]) -> None:
+        """Send the tool calls that were not sent; by default they are left for the response."""
 
     def end(self, result: Mapping[str, Any]) -> None:
         """Send the end of a text that is complete; by default it is left for the response."""

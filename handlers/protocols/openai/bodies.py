@@ -281,6 +281,7 @@ class ChatBody(Sampling):
     max_completion_tokens: PositiveInt | None = None
     logprobs: bool | None = None
     top_logprobs: TopTokens | None = None
+    include_reasoning: bool | None = None
 
     def check_supported(self) -> None:
         super().check_supported()
@@ -297,6 +298,10 @@ class ChatBody(Sampling):
     @property
     def top_tokens(self) -> int | None:
         return self.top_logprobs or 0 if self.logprobs else None
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {**super().parameters, "separate_reasoning": True}
 
 
 class CompletionBody(Sampling):
@@ -382,7 +387,6 @@ SAMPLING = {
         guided_whitespace_pattern=[],
         structural_tag=[],
         repetition_detection=[],
-        thinking_token_budget=[],
         watermarking=False,
         kv_transfer_params=[],
         ec_transfer_params=[],
@@ -407,7 +411,6 @@ CHAT = KeyTable(
             verbosity="medium",
             moderation=[],
             echo=False,
-            include_reasoning=True,
             guideline=[],
         ),
         # An empty object asks for a search.
@@ -421,6 +424,6 @@ COMPLETIONS = KeyTable(
     {
         **honoured(*CompletionBody.model_fields),
         **SAMPLING,
-        **refused(suffix=[], prompt_embeds=[]),
+        **refused(suffix=[], prompt_embeds=[], thinking_token_budget=[]),
     }
 )

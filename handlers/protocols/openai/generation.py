@@ -17,6 +17,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from ...errors import RequestError
 from ...generation.parameters import check_best_of
+from ...generation.tool_calls import ToolCall
 from ...http.request import HttpRequest
 from ...http.response import HttpResponse, encode_json
 from ...http.streams import SERVER_SENT_EVENTS, HttpTextStream, event
@@ -146,6 +147,7 @@ class TextPart(NamedTuple):
     """New text of a choice, or its end.
 
     Attributes:
+        reasoning: new thoughts before the text.
         tokens: its tokens, where they are recorded.
         offset: where it begins in the text of the choice, in characters.
         first: whether it is the first part of the choice.
@@ -158,6 +160,7 @@ class TextPart(NamedTuple):
     offset: int
     first: bool
     reason: Any
+    reasoning: str = ""
 
 
 class ChoiceStream(HttpTextStream):
@@ -188,22 +191,41 @@ class ChoiceStream(HttpTextStream):
         self._index, self._prefix = index, prefix
         self._others, self._repeats = others, repeats
         self._offset, self._has_ended = 0, False
+        self._sent_calls, self._has_head = 0, False
 
     def emit(self, text: str, tokens: Sequence[GeneratedToken] = ()) -> None:
         super().emit(self._prefix + text, tokens)
         for other in self._others if self._repeats else ():
             other.emit(text, tokens)
 
+    def emit_reasoning(self, reasoning: str, tokens: Sequence[GeneratedToken] = ()) -> bool:
+        sent = super().emit_reasoning(reasoning, tokens)
+        for other in self._others if self._repeats else ():
+            other.emit_reasoning(reasoning, tokens)
+        return sent
+
+    def emit_calls(self, calls: Sequence[ToolCall]) -> None:
+        new = [call.as_json for call in calls[self._sent_calls :]]
+        if new and self.can_send:
+            self.send(self._calls(new))
+        for other in self._others if self._repeats else ():
+            other.emit_calls(calls)
+
     @property
     def has_begun(self) -> bool:
         others = any(other.has_begun for other in self._others)
-        return super().has_begun or self._has_ended or others
+        return super().has_begun or self._has_head or others
 
     def of_sequence(self, number: int) -> ChoiceStream:
         return self._others[number - 1] if number else self
 
     def part(self, text: str, tokens: Sequence[GeneratedToken], *, first: bool) -> bytes:
-        return self._chunk(text, scored(tokens), first=first)
+        return self._chunk(text, scored(tokens))
+
+    def reasoning_part(self, text: str, tokens: Sequence[GeneratedToken], *, first: bool) -> bytes:
+        if not self._endpoint.includes_reasoning(self._call.body):
+            return b""
+        return self._chunk("", scored(tokens), reasoning=text)
 
     def end(self, result: Mapping[str, Any]) -> None:
         if self.can_send:
@@ -217,21 +239,36 @@ class ChoiceStream(HttpTextStream):
             return b""
         self._has_ended = True
         text, tokens = result["generated_text"], scored_in(result["details"]) or ()
-        new, first = self.not_emitted(text), not self.emitted
+        reasoning = self._endpoint.reasoning(result, self._call.body)
+        thoughts, new = reasoning[len(self.emitted_reasoning) :], self.not_emitted(text)
         left = tokens[self.emitted_tokens :]
-        part = self._chunk(new, left, first=first) if new or left or first else b""
-        calls = b"".join(map(self._event, self._endpoint.call_parts(self._index, result)))
-        reason = self._endpoint.finish_reason(result)
-        return part + calls + self._chunk("", (), first=False, reason=reason)
+        part = self._chunk("", (), reasoning=thoughts) if thoughts else b""
+        if new or left or not self._has_head:
+            part += self._chunk(new, left)
+        calls = self._calls(result.get("tool_calls", ())[self._sent_calls :])
+        return part + calls + self._chunk("", (), reason=self._endpoint.finish_reason(result))
+
+    def _calls(self, calls: Sequence[Any]) -> bytes:
+        """Return the events of new tool calls."""
+        head = b"" if self._has_head or not calls else self._chunk("", ())
+        parts = self._endpoint.call_parts(self._index, calls, self._sent_calls)
+        self._sent_calls += len(calls)
+        return head + b"".join(map(self._event, parts))
 
     def _event(self, choice: Any) -> bytes:
         return event({**self._call.head, "choices": [choice]})
 
     def _chunk(
-        self, text: str, tokens: Sequence[Scored], *, first: bool, reason: ChatReason | None = None
+        self,
+        text: str,
+        tokens: Sequence[Scored],
+        *,
+        reason: ChatReason | None = None,
+        reasoning: str = "",
     ) -> bytes:
-        """Return the event of new text, or of the end with its reason."""
-        part = TextPart(self._index, text, tokens, self._offset, first, reason)
+        """Return the event of new text or thoughts, or of the end with its reason."""
+        first, self._has_head = not self._has_head, True
+        part = TextPart(self._index, text, tokens, self._offset, first, reason, reasoning)
         self._offset += len(text)
         return self._event(self._endpoint.part(part))
 
@@ -258,16 +295,24 @@ class GenerationEndpoint(Endpoint[BodyT]):
         """Return the inputs of each request."""
 
     @abstractmethod
-    def choice(self, index: int, result: Mapping[str, Any]) -> Any:
+    def choice(self, index: int, result: Mapping[str, Any], body: BodyT) -> Any:
         """Return a complete choice."""
 
     @abstractmethod
     def part(self, part: TextPart) -> Any:
         """Return what a chunk has of a choice."""
 
-    def call_parts(self, index: int, result: Mapping[str, Any]) -> list[Any]:
-        """Return what chunks have of the tool calls of a result."""
+    def call_parts(self, index: int, calls: Sequence[Any], first: int) -> list[Any]:
+        """Return what chunks have of tool calls, given the number of the first one."""
         return []
+
+    def reasoning(self, result: Mapping[str, Any], body: BodyT) -> str:
+        """Return the thoughts of a result that the response has."""
+        return result.get("reasoning_content", "") if self.includes_reasoning(body) else ""
+
+    def includes_reasoning(self, body: BodyT) -> bool:
+        """Return whether the response has the thoughts before an answer."""
+        return False
 
     def finish_reason(self, result: Mapping[str, Any]) -> ChatReason:
         """Return why the text of a result ended."""
@@ -310,7 +355,7 @@ class GenerationEndpoint(Endpoint[BodyT]):
         if call.body.stream:
             return SERVER_SENT_EVENTS.response(self._last_events(parsed, choices))
         texts = [text for of_prompt in choices for text in of_prompt]
-        listed = [self.choice(number, text) for number, text in enumerate(texts)]
+        listed = [self.choice(number, text, call.body) for number, text in enumerate(texts)]
         response = {**call.head, "choices": listed, "usage": _usage(choices)}
         return HttpResponse(encode_json(response))
 
@@ -400,9 +445,11 @@ class Chat(GenerationEndpoint[ChatBody]):
     def inputs(self, body: ChatBody) -> list[Any]:
         return [body.messages]
 
-    def choice(self, index: int, result: Mapping[str, Any]) -> ChatChoice:
+    def choice(self, index: int, result: Mapping[str, Any], body: ChatBody) -> ChatChoice:
         message: Reply = {"role": "assistant", "content": result["generated_text"]}
-        if calls := tool_calls(result):
+        if reasoning := self.reasoning(result, body):
+            message["reasoning_content"] = message["reasoning"] = reasoning
+        if calls := tool_calls(result.get("tool_calls", ())):
             message["content"] = result["generated_text"].strip() or None
             message["tool_calls"] = calls
         tokens = scored_in(result["details"])
@@ -415,8 +462,10 @@ class Chat(GenerationEndpoint[ChatBody]):
 
     def part(self, part: TextPart) -> ChatPart:
         delta: Delta = {"content": part.text} if part.text else {}
+        if part.reasoning:
+            delta = {"reasoning_content": part.reasoning, "reasoning": part.reasoning}
         if part.first:
-            delta = {"role": "assistant", "content": part.text}
+            delta = {"role": "assistant", "content": part.text, **delta}
         return {
             "index": part.number,
             "delta": delta,
@@ -424,8 +473,12 @@ class Chat(GenerationEndpoint[ChatBody]):
             "finish_reason": part.reason,
         }
 
-    def call_parts(self, index: int, result: Mapping[str, Any]) -> list[ChatPart]:
-        deltas: list[Delta] = [{"tool_calls": [part]} for part in call_parts(tool_calls(result))]
+    def includes_reasoning(self, body: ChatBody) -> bool:
+        return body.include_reasoning is not False
+
+    def call_parts(self, index: int, calls: Sequence[Any], first: int) -> list[ChatPart]:
+        parts = call_parts(tool_calls(calls), first)
+        deltas: list[Delta] = [{"tool_calls": [part]} for part in parts]
         return [
             {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
             for delta in deltas
@@ -471,7 +524,7 @@ class Completions(GenerationEndpoint[CompletionBody]):
     def inputs(self, body: CompletionBody) -> list[Any]:
         return list(body.prompts)
 
-    def choice(self, index: int, result: Mapping[str, Any]) -> TextChoice:
+    def choice(self, index: int, result: Mapping[str, Any], body: CompletionBody) -> TextChoice:
         tokens = scored_in(result["details"])
         return {
             "index": index,
@@ -498,26 +551,31 @@ def _list_in(content: Any, name: str) -> list[Any] | None:
 def _usage(choices: Sequence[Any]) -> Usage:
     """Return the numbers of tokens; a prompt counts once, however many choices it has."""
     prompt = sum(texts[0]["details"]["input_length"] for texts in choices)
-    completion = sum(text["details"]["generated_tokens"] for texts in choices for text in texts)
-    return {
+    details = [text["details"] for texts in choices for text in texts]
+    completion = sum(each["generated_tokens"] for each in details)
+    usage: Usage = {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
     }
+    if any("reasoning_tokens" in each for each in details):
+        reasoning = sum(each.get("reasoning_tokens", 0) for each in details)
+        usage["completion_tokens_details"] = {"reasoning_tokens": reasoning}
+    return usage
 
 
-def tool_calls(result: Mapping[str, Any]) -> list[CallOfTool]:
+def tool_calls(calls: Sequence[Any]) -> list[CallOfTool]:
     """Return the tool calls of a result of the text-generation task, each with an id."""
     return [
         {"id": f"call_{uuid.uuid4().hex[:24]}", "type": call["type"], "function": call["function"]}
-        for call in result.get("tool_calls", ())
+        for call in calls
     ]
 
 
-def call_parts(calls: Sequence[CallOfTool]) -> list[CallPart]:
+def call_parts(calls: Sequence[CallOfTool], first: int = 0) -> list[CallPart]:
     """Return the parts of tool calls in a stream: of each its name, then its arguments."""
     parts: list[CallPart] = []
-    for index, call in enumerate(calls):
+    for index, call in enumerate(calls, first):
         function = call["function"]
         named: FunctionPart = {"name": function["name"], "arguments": ""}
         parts += [

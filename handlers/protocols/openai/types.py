@@ -49,10 +49,15 @@ class ChatMessage(TypedDict):
 
 
 class Reply(TypedDict):
-    """The assistant's message; its content is null where it has calls alone."""
+    """The assistant's message; its content is null where it has calls alone.
+
+    The thoughts before the answer have two names: `reasoning` is vLLM's newer one.
+    """
 
     role: Literal["assistant"]
     content: str | None
+    reasoning_content: NotRequired[str]
+    reasoning: NotRequired[str]
     tool_calls: NotRequired[list[CallOfTool]]
 
 
@@ -77,7 +82,15 @@ class Delta(TypedDict, total=False):
 
     role: Literal["assistant"]
     content: str
+    reasoning_content: str
+    reasoning: str
     tool_calls: list[CallPart]
+
+
+class OutputTokensDetails(TypedDict):
+    """Tokens of the thoughts among those written."""
+
+    reasoning_tokens: int
 
 
 class Usage(TypedDict):
@@ -86,6 +99,7 @@ class Usage(TypedDict):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
+    completion_tokens_details: NotRequired[OutputTokensDetails]
 
 
 class Head(TypedDict):
@@ -229,12 +243,6 @@ class InputTokensDetails(TypedDict):
     """Tokens read from a cache, of which there is none."""
 
     cached_tokens: int
-
-
-class OutputTokensDetails(TypedDict):
-    """Tokens of reasoning, which are not counted separately."""
-
-    reasoning_tokens: int
 
 
 class ResponseUsage(TypedDict):

@@ -1,0 +1,198 @@
+"""The thoughts that a model writes before its answer: the texts around them, by families of models.
+
+    <think>\\nLet me see.\\n</think>\\n\\nYes.      DeepSeek R1, Qwen3, SmolLM3, GLM, Granite 3.3
+    [THINK]Let me see.[/THINK]Yes.               Mistral
+    <|channel|>analysis<|message|>Let me see.<|end|>
+    <|start|>assistant<|channel|>final<|message|>Yes.    gpt-oss, without the line break
+
+https://huggingface.co/docs/transformers/chat_response_parsing
+https://docs.vllm.ai/en/latest/features/reasoning_outputs.html
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ..errors import Unprocessable
+from .structural_tag import Format, any_of, any_text, matching, sequence, tag
+
+# The rule of a Lark grammar that a text begins with.
+START = re.compile(r"^start(?=\s*(\[[^\]]*\])?\s*:)", re.MULTILINE)
+# The maximum number of spaces and line breaks between thoughts and an answer with a grammar.
+MAX_GAP = 4
+# Stands for no thoughts in the YAML's `reasoning_parser`.
+NO_REASONING = "none"
+
+
+@dataclass(frozen=True)
+class ReasoningSyntax:
+    """The texts around the thoughts of a model, and around the answer after them.
+
+    Attributes:
+        opening: the text before the thoughts.
+        closing: the text after the thoughts.
+        between: the text between the thoughts and the answer, or a call.
+        answer_opening: the text before an answer.
+        answer_closing: the text after an answer.
+    """
+
+    opening: str
+    closing: str
+    between: str = ""
+    answer_opening: str = ""
+    answer_closing: str = ""
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """The texts around thoughts and answers."""
+        texts = (self.opening, self.closing, self.answer_opening, self.answer_closing)
+        return tuple(filter(None, (*texts, self.between)))
+
+    def is_begun_by(self, prompt: str) -> bool:
+        """Return whether a prompt ends with the opening, so that a new text begins in thoughts."""
+        return prompt.rstrip().endswith(self.opening.rstrip())
+
+    def is_ended_by(self, prompt: str) -> bool:
+        """Return whether a prompt ends with the closing, so that the new text has no thoughts."""
+        ends = (self.closing + self.between + self.answer_opening, self.closing)
+        return prompt.rstrip().endswith(tuple(end.rstrip() for end in ends))
+
+    def split(self, text: str, *, begun: bool) -> tuple[str, str | None]:
+        """Return the thoughts of a text, and the rest; None while the thoughts go on.
+
+        Args:
+            begun: whether the prompt has the opening.
+        """
+        start = text.lstrip()
+        if start.startswith(self.opening):
+            start = start[len(self.opening) :]
+        elif not begun:
+            return ("", text) if start else ("", None)
+        thoughts, closing, rest = start.partition(self.closing)
+        if not closing:
+            return thoughts.strip(), None
+        return thoughts.strip(), rest.lstrip().removeprefix(self.between)
+
+    def answer(self, rest: str) -> str:
+        """Return the answer of a text without thoughts."""
+        if self.answer_opening:
+            rest = rest.lstrip().removeprefix(self.answer_opening)
+        return rest.removesuffix(self.answer_closing) if self.answer_closing else rest
+
+
+THINK = ReasoningSyntax("<think>", "</think>")
+HARMONY = ReasoningSyntax(
+    opening="<|channel|>analysis<|message|>",
+    closing="<|end|>",
+    between="<|start|>assistant",
+    answer_opening="<|channel|>final<|message|>",
+)
+# By the names of the YAML's `reasoning_parser`, which are vLLM's where it has one; the first whose
+# closing is in a template decides.
+REASONING_SYNTAXES: Mapping[str, ReasoningSyntax] = {
+    "gpt_oss": HARMONY,
+    "mistral": ReasoningSyntax("[THINK]", "[/THINK]"),
+    "gemma4": ReasoningSyntax("<|channel>thought\n", "<channel|>"),
+    "seed_oss": ReasoningSyntax("<seed:think>", "</seed:think>"),
+    "cohere": ReasoningSyntax(
+        "<|START_THINKING|>",
+        "<|END_THINKING|>",
+        answer_opening="<|START_RESPONSE|>",
+        answer_closing="<|END_RESPONSE|>",
+    ),
+    "granite": ReasoningSyntax("Here is my thought process:", "Here is my response:"),
+    "granite3_3": ReasoningSyntax(
+        "<think>", "</think>", answer_opening="<response>", answer_closing="</response>"
+    ),
+    "qwen3": THINK,
+}
+# Texts of a template besides the closing that show a syntax.
+FURTHER_MARKS: Mapping[str, str] = {
+    "gpt_oss": "<|channel|>analysis",
+    "granite3_3": "<response>",
+}
+# Other names of syntaxes: the families that have the same texts.
+ALIASES: Mapping[str, str] = dict.fromkeys(
+    ("deepseek_r1", "deepseek_v3", "glm45", "smollm3", "minimax_m2", "nemotron"), "qwen3"
+)
+
+
+@dataclass(frozen=True)
+class Thoughts:
+    """The thoughts that a text with a grammar may begin with.
+
+    Attributes:
+        begun: whether the prompt has the opening.
+        budget: the maximum number of tokens of the thoughts; None for any.
+    """
+
+    syntax: ReasoningSyntax
+    begun: bool
+    budget: int | None = None
+
+    def lark(self, to_lark: Callable[[str], str], answer: str) -> str:
+        """Return the Lark rules of a text: thoughts, and the rule `answer`.
+
+        Args:
+            to_lark: returns the Lark expression of a text that may have special tokens.
+            answer: the Lark rules of what follows, of which `start` is the first.
+
+        Raises:
+            Unprocessable: the tokens of the thoughts cannot be counted.
+        """
+        opening, closing = to_lark(self.syntax.opening), to_lark(self.syntax.closing)
+        thoughts = "thoughts" if self.begun else f"({opening} thoughts)?"
+        return "\n".join(
+            [
+                f"start: {thoughts} answer",
+                *self._rules(closing),
+                rf"GAP: /\s{{1,{MAX_GAP}}}/",
+                START.sub("answer", answer, count=1),
+            ]
+        )
+
+    def format(self, answer: Format) -> Format:
+        """Return the format of a text in a structural tag."""
+        gap = matching(rf"\s{{0,{MAX_GAP}}}")
+        thoughts = tag("" if self.begun else self.syntax.opening, any_text(), self.syntax.closing)
+        thinking = sequence(thoughts, gap, answer)
+        return thinking if self.begun else any_of(thinking, answer)
+
+    def _rules(self, closing: str) -> list[str]:
+        if token := re.fullmatch(r"<\[(\d+)\]>", closing):
+            tokens = f"<[^{token[1]}]>*" if self.budget is None else ""
+            if self.budget:
+                tokens = f"<[^{token[1]}]>{{0,{self.budget}}}"
+            return [f"thoughts: {tokens} {closing} GAP?"]
+        if self.budget is not None:
+            raise Unprocessable(
+                "thinking_token_budget is not supported by this model, whose thoughts end with a"
+                " text of several tokens; leave it out."
+            )
+        return [
+            "thoughts: thought GAP?",
+            f"thought[lazy]: THOUGHT {closing}",
+            r"THOUGHT: /(.|\n)*/",
+        ]
+
+
+def find_reasoning(template: str, name: str | None = None) -> ReasoningSyntax | None:
+    """Return the syntax of the thoughts of a model; None for a model without thoughts.
+
+    Args:
+        template: the chat template, with the response schema of the tokenizer if it has one.
+        name: the name of a syntax, instead of that which the template shows; `none` for none.
+    """
+    if name is not None:
+        return REASONING_SYNTAXES.get(ALIASES.get(name, name))
+    for known, syntax in REASONING_SYNTAXES.items():
+        if syntax.closing in template and FURTHER_MARKS.get(known, syntax.closing) in template:
+            return syntax
+    return None
+
+
+def template_text(template: str, response_schema: str) -> str:
+    """Return a template and the regular expressions of a response schema as plain texts."""
+    return template + re.sub(r"\\+(?=[^\w\s])", "", response_schema)

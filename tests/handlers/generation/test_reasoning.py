@@ -1,0 +1,100 @@
+"""The syntaxes of thoughts: found in templates, and limited by grammars."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from transformers import AutoTokenizer
+
+from hf_serve.handlers.config.handler_section import ReasoningParser
+from hf_serve.handlers.generation.grammar import GrammarCompiler
+from hf_serve.handlers.generation.message import GeneratedMessage, MessageSyntax
+from hf_serve.handlers.generation.reasoning import (
+    ALIASES,
+    HARMONY,
+    NO_REASONING,
+    REASONING_SYNTAXES,
+    THINK,
+    Thoughts,
+    find_reasoning,
+    template_text,
+)
+from tests.tiny_tokenizers import write_gpt2
+
+ANSWER = 'start: "Yes."'
+# What the templates of families have of their thoughts.
+TEMPLATES = {
+    "{%- set content = content.split('</think>')[-1].lstrip('\\n') %}": "qwen3",
+    "{{- '<|im_start|>assistant\\n<think>\\n\\n</think>\\n\\n' }}": "qwen3",
+    "{{ '[THINK]' + block['thinking'] + '[/THINK]' }}": "mistral",
+    "Write your thoughts after 'Here is my thought process:' and your response after 'Here is my"
+    " response:' for each user query.": "granite",
+    "Write your thoughts between <think></think> and write your response between"
+    " <response></response>.": "granite3_3",
+    "{{- '<|channel>thought\\n' + text + '\\n<channel|>' -}}": "gemma4",
+    '{{- "<|start|>assistant<|channel|>analysis<|message|>" + m.thinking + "<|end|>" }}': "gpt_oss",
+    "{{ '<seed:think>' + m.reasoning_content + '</seed:think>' }}": "seed_oss",
+    "<|START_THINKING|>{{ m.tool_plan }}<|END_THINKING|>": "cohere",
+    "<|im_start|>user\n{{ m.content }}<|im_end|>": NO_REASONING,
+    "{{ '<|eot|>' }}{{ m.content }}<|end|>": NO_REASONING,
+}
+
+
+@pytest.mark.parametrize(("template", "name"), TEMPLATES.items())
+def test_the_template_tells_how_thoughts_are_written(template: str, name: str) -> None:
+    assert find_reasoning(template) == REASONING_SYNTAXES.get(name)
+
+
+def test_a_response_schema_tells_it_as_well() -> None:
+    regex = r"<\\|channel\\|>analysis<\\|message\\|>(?P<thinking>.*?)<\\|end\\|>"
+    assert find_reasoning(template_text("{{ m.content }}", regex)) is HARMONY
+
+
+def test_the_yaml_names_each_syntax() -> None:
+    names = {NO_REASONING, *REASONING_SYNTAXES, *ALIASES}
+    assert set(get_args(ReasoningParser)) == names
+    for name in names - {NO_REASONING}:
+        assert find_reasoning("", name) is not None
+    assert find_reasoning("</think>", NO_REASONING) is None
+
+
+def test_several_thoughts_of_gpt_oss_are_joined() -> None:
+    thought = "<|channel|>analysis<|message|>{}<|end|><|start|>assistant"
+    text = thought.format("One.") + thought.format("Two.") + "<|channel|>final<|message|>Yes."
+    message = MessageSyntax(HARMONY, None).parse(text)
+    assert message == GeneratedMessage("One.\nTwo.", "Yes.")
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["added token", "special token"])
+def tokenizer(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder: Path = tmp_path_factory.mktemp("tokenizer")
+    write_gpt2(folder)
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_tokens(["<think>", "</think>"], special_tokens=request.param)
+    return tokenizer
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_grammar_limits_the_tokens_of_thoughts(tokenizer: Any, begun: bool) -> None:
+    compiler = GrammarCompiler(tokenizer, len(tokenizer), frozenset([tokenizer.eos_token_id]))
+    opening = "" if begun else "<think>"
+
+    def fits(text: str, budget: int | None) -> bool:
+        lark = Thoughts(THINK, begun, budget).lark(compiler.literal, ANSWER)
+        matcher = compiler.compile(lark).matcher()
+        for token in tokenizer(text)["input_ids"]:
+            if not matcher.allowed(len(tokenizer))[token]:
+                return False
+            matcher.consume(token)
+        return matcher.may_end
+
+    length = len(tokenizer("one two")["input_ids"])
+    for end in ("</think>Yes.", "</think>\n\nYes."):
+        for budget in (None, length):
+            assert fits(f"{opening}one two{end}", budget)
+        for budget in (0, length - 1):
+            assert not fits(f"{opening}one two{end}", budget)
+            assert fits(f"{opening}{end}", budget)
+    assert fits("Yes.", None) is not begun
