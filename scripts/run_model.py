@@ -24,6 +24,15 @@ from hf_serve.handlers.config.handler_section import CHECKPOINT, CUSTOM_MODE, Ha
 from hf_serve.handlers.config.messages import suggest
 from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig
 from hf_serve.handlers.errors import KitError
+from hf_serve.hosts.asgi.pool_limits import (
+    LOAD_SECONDS,
+    KeepAlive,
+    LoadTimeout,
+    ModelsMax,
+    ModelsMemory,
+    Pin,
+    PoolLimits,
+)
 from hf_serve.hosts.command_line import plain_errors
 from hf_serve.scripts import create_archive, download_models, serve
 from hf_serve.scripts.archives.model_store import read_file, why_unreadable
@@ -77,6 +86,11 @@ def main(
         Path, typer.Option(help="Where the YAML files, the archives and the logs are put.")
     ] = RUN_FOLDER,
     api_key_file: serve.ApiKeyFile = None,
+    models_max: ModelsMax = None,
+    models_memory: ModelsMemory = None,
+    keep_alive: KeepAlive = None,
+    load_timeout: LoadTimeout = LOAD_SECONDS,
+    pin: Pin = None,
     allow_rollouts: serve.AllowRollouts = False,
     torchserve_port: Annotated[int, typer.Option(min=1, max=65535)] = serve.PORTS.inference,
     management_port: Annotated[int, typer.Option(min=1, max=65535)] = serve.PORTS.management,
@@ -93,8 +107,11 @@ def main(
     """
     if mode and mode not in modes():
         raise typer.BadParameter(f"there is no mode {mode}; {suggest(mode, modes())}")
+    on_demand = PoolLimits.of_options(models_max, models_memory, keep_alive, load_timeout, pin)
     if host is Host.TORCHSERVE:
         _require_stopped(folder)
+        if on_demand:
+            raise typer.BadParameter("models are loaded on demand with --host asgi.")
     require_free(port)
     store = folder / STORE
     store.mkdir(parents=True, exist_ok=True)
@@ -103,7 +120,8 @@ def main(
     if host is Host.ASGI:
         console.print(message, markup=False)
         keys = ["--api-key-file", str(api_key_file.resolve())] if api_key_file else []
-        serve_in_process(archives, ["--port", str(port), *keys])
+        limits = on_demand.arguments() if on_demand else []
+        serve_in_process(archives, ["--port", str(port), *keys, *limits])
     serve.start(
         models=[path.stem for path in archives],
         port=torchserve_port,

@@ -14,12 +14,12 @@ from rich.console import Console
 
 from hf_serve.handlers.errors import KitError
 from hf_serve.hosts.command_line import plain_errors
+from hf_serve.hosts.fork_server.start import is_on as is_fork_server_on
 from hf_serve.scripts.archives.model_store import list_archives
 from hf_serve.scripts.command_line import PublicKey, split_names
 from hf_serve.scripts.installation import command_line
 from hf_serve.scripts.paths import CONFIG, MODEL_STORE
 from hf_serve.scripts.serving.background import OneUrl, start_one_url
-from hf_serve.scripts.serving.fork_server.start import is_on as is_fork_server_on
 from hf_serve.scripts.serving.host_commands import body_limits
 from hf_serve.scripts.serving.logs import SERVER_LOG, following_lines, last_lines, log_filter
 from hf_serve.scripts.serving.ports import Ports, require_free

@@ -7,12 +7,23 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Annotated, Any
 
 import typer
 
 from hf_serve.hosts.archives import Archive
+from hf_serve.hosts.asgi.pool_limits import (
+    LOAD_SECONDS,
+    KeepAlive,
+    LoadTimeout,
+    ModelsMax,
+    ModelsMemory,
+    Pin,
+    PoolLimits,
+)
 from hf_serve.hosts.asgi.served_files import ServedFiles
 from hf_serve.hosts.command_line import plain_errors
 from hf_serve.hosts.defaults import MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES
@@ -65,6 +76,11 @@ def main(
         list[str] | None,
         typer.Option(help="A further path that tells whether the models answer, repeated."),
     ] = None,
+    models_max: ModelsMax = None,
+    models_memory: ModelsMemory = None,
+    keep_alive: KeepAlive = None,
+    load_timeout: LoadTimeout = LOAD_SECONDS,
+    pin: Pin = None,
     grace_period: Annotated[
         int, typer.Option(min=0, help="Seconds for running requests after SIGTERM.")
     ] = 60,
@@ -75,8 +91,9 @@ def main(
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
     environment = dict(os.environ)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    on_demand = PoolLimits.of_options(models_max, models_memory, keep_alive, load_timeout, pin)
     files = ServedFiles(archives, model_name, environment) if archives else None
-    first = files.import_code() if files else None
+    first = files.import_code() if files and not on_demand else None
     # These import `handlers`, which is that of the archives now.
     from hf_serve.hosts.asgi.access import read_keys  # noqa: PLC0415
     from hf_serve.hosts.asgi.server import ServerSettings, serve  # noqa: PLC0415
@@ -91,7 +108,9 @@ def main(
         predict_route or (),
         health_route or (),
     )
-    if files and first:
+    if files and on_demand:
+        backend = _on_demand(files, on_demand, max_request_size, max_response_size)
+    elif files and first:
         backend = _in_process(files, first, max_request_size, max_response_size)
     else:
         backend = _torchserve(inference, management, metrics, workdir, watch)
@@ -106,6 +125,26 @@ def _in_process(files: ServedFiles, first: Archive, request: int, response: int)
     set_num_threads(workers=1)
     backend = InProcessBackend(files, first, BodyLimits(request, response))
     backend.load_all()
+    return backend
+
+
+def _on_demand(files: ServedFiles, limits: PoolLimits, request: int, response: int) -> Any:
+    from hf_serve.handlers.http.limits import BodyLimits  # noqa: PLC0415
+    from hf_serve.hosts.asgi.on_demand import ModelProcesses, OnDemandBackend  # noqa: PLC0415
+    from hf_serve.hosts.fork_server import start as fork_server  # noqa: PLC0415
+
+    folder, python = Path(mkdtemp(prefix="models-")), Path(sys.executable)
+    if fork_server.is_on():
+        modules = fork_server.MODULES + fork_server.SERVER_MODULES
+        server = fork_server.ForkServer(folder, folder / fork_server.LOG_FILE, modules)
+        if server.write_launcher():
+            server.start()
+            python = server.python
+    processes = ModelProcesses(
+        files, python, folder, limits.models_max or sys.maxsize, BodyLimits(request, response)
+    )
+    backend = OnDemandBackend(files, processes, limits)
+    backend.read_all()
     return backend
 
 

@@ -358,7 +358,8 @@ class Application:
             Overloaded: the model does not answer now.
         """
         route = Route(entry.name, entry.version, {"url_path": DESCRIBE})
-        asked = ModelRequest("GET", f"/{DESCRIBE}", [], b"", route, is_native=False)
+        path = f"/predictions/{quote(entry.name, '')}/{quote(entry.version, '')}/{DESCRIBE}"
+        asked = ModelRequest("GET", path, [], b"", route, is_native=False)
         async with self._backend.answer(asked) as answer:
             body = b"".join([part async for part in answer.parts])
         if answer.status >= 500:
@@ -366,10 +367,15 @@ class Application:
         return {"customizedMetadata": json.loads(body)} if answer.status == 200 else {}
 
     async def _not_ready(self, name: str) -> Response | None:
-        """Return that a model does not answer; None where the model itself says that it does."""
+        """Return that a model does not answer; None where the model itself says that it does.
+
+        A model that its next request loads counts as ready, and is not loaded for that.
+        """
         entry = (await self._backend.models(MAX_AGE)).get(name)
         if entry is None or entry.state == State.READY:
             return None
+        if entry.state == State.UNLOADED:
+            return JSONResponse({"name": name, "ready": True, **_listed(entry)})
         return JSONResponse({"name": name, "ready": False, **_error(entry)}, 503)
 
     async def _health(self, path: str) -> Response:
@@ -378,7 +384,11 @@ class Application:
             return JSONResponse({"live": is_live}, 200 if is_live else 503)
         models = (await self._backend.models(MAX_AGE)).values()
         # A model that did not load is in the list of models with its error; the others are served.
-        states = [each.state == State.READY for each in models if each.state != State.FAILED]
+        states = [
+            each.state in (State.READY, State.UNLOADED)
+            for each in models
+            if each.state != State.FAILED
+        ]
         is_ready = bool(states) and all(states)
         if path == PING:
             status = "Healthy" if is_ready else "Partial Healthy" if any(states) else "Unhealthy"
@@ -395,11 +405,16 @@ def _openai_list(models: Mapping[str, ModelEntry]) -> dict[str, Any]:
     """
     data = []
     for each in models.values():
-        own = {"object": "model", "created": 0, "owned_by": "torchserve", "state": str(each.state)}
-        own |= {"mode": each.mode} if each.mode else {}
-        data.append({"id": each.name, **own, **_error(each)})
-        data += [{"id": name, **own, "parent": each.name} for name in each.adapters]
+        own = _listed(each)
+        data.append({**own, **_error(each)})
+        data += [{**own, "id": name, "parent": each.name} for name in each.adapters]
     return {"object": "list", "data": data, "models": sorted(models)}
+
+
+def _listed(entry: ModelEntry) -> dict[str, Any]:
+    """Return a model as OpenAI's list has it, with its state and its mode."""
+    own = {"object": "model", "created": 0, "owned_by": "torchserve", "state": str(entry.state)}
+    return {"id": entry.name, **own, **({"mode": entry.mode} if entry.mode else {})}
 
 
 def _error(entry: ModelEntry) -> dict[str, str]:

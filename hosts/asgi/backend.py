@@ -22,6 +22,8 @@ class State(StrEnum):
     READY = "ready"
     LOADING = "loading"
     FAILED = "failed"
+    # The next request loads it.
+    UNLOADED = "unloaded"
 
 
 @dataclass(frozen=True)

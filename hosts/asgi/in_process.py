@@ -20,24 +20,16 @@ from hf_serve.hosts.archives import Archive, ArchiveError, require_same_code
 from hf_serve.hosts.asgi.backend import ModelEntry, State
 from hf_serve.hosts.asgi.errors import UnknownModel
 from hf_serve.hosts.asgi.parts import PartsBackend
-from hf_serve.hosts.asgi.served_files import Changes, ServedFiles
+from hf_serve.hosts.asgi.served_files import POLL_SECONDS, Changes, NameTaken, ServedFiles, name_of
 from hf_serve.hosts.batch_metrics import BatchMetrics
 from hf_serve.hosts.batcher import Batcher
 from hf_serve.hosts.command_line import sentence_of
 from hf_serve.hosts.model import ArchiveModel
 from hf_serve.hosts.served_model import Part, ServedModel
 
-POLL_SECONDS = 1.0
 Value = TypeVar("Value")
 
 logger = logging.getLogger(__name__)
-
-
-class NameTaken(ArchiveError):
-    """Another file has a model of the same name."""
-
-    def __init__(self, path: Path, name: str) -> None:
-        super().__init__(f"{path} has the model {name}, as another file has; remove one of them.")
 
 
 class LoadedModel:
@@ -197,7 +189,7 @@ class InProcessBackend(PartsBackend):
 
     def _load(self, path: Path) -> None:
         """Load a file in the place of what it was before, which is served until then."""
-        name, version = _stem(path), ""
+        name, version = name_of(path), ""
         try:
             name, archive = self._files.open(path)
             version = archive.version
@@ -234,7 +226,3 @@ class InProcessBackend(PartsBackend):
 
 def _without(mapping: Mapping[Path, Value], path: Path) -> Mapping[Path, Value]:
     return {key: value for key, value in mapping.items() if key != path}
-
-
-def _stem(path: Path) -> str:
-    return path.name.removesuffix(".tar.gz") if path.name.endswith(".tar.gz") else path.stem

@@ -24,6 +24,8 @@ from hf_serve.hosts.archives import (
 )
 
 YAMLS = (".yaml", ".yml")
+# How often folders are looked at.
+POLL_SECONDS = 1.0
 KIT = Path(__file__).resolve().parents[2]
 # Where archives of YAML files are put, in the folder of the files.
 PACKED = ".packed"
@@ -32,6 +34,13 @@ DOWNLOAD, PACK = "hf_serve.scripts.download_models", "hf_serve.scripts.create_ar
 
 # What tells a file from another one of its name.
 Stamp = tuple[int, int, int]
+
+
+class NameTaken(ArchiveError):
+    """Another file has a model of the same name."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        super().__init__(f"{path} has the model {name}, as another file has; remove one of them.")
 
 
 @dataclass(frozen=True)
@@ -169,6 +178,11 @@ class ServedFiles:
                 reason = done.stderr.strip() or f"{command[0]} ended with {done.returncode}."
                 raise ArchiveError(f"{config} cannot be packed. {' '.join(reason.split())}")
         return store / f"{config.stem}.mar"
+
+
+def name_of(path: Path) -> str:
+    """Return the name of the model of a file that cannot be read."""
+    return path.name.removesuffix(".tar.gz") if path.name.endswith(".tar.gz") else path.stem
 
 
 def _files_in(folder: Path) -> Iterator[Path]:

@@ -33,6 +33,7 @@ class ServerSettings:
         origins: the origins of web pages that may read responses; `*` for any.
         predict_routes: further paths of predictions by the only model.
         health_routes: further paths that tell whether every model answers.
+        descriptor: an open Unix socket to listen at instead of the address.
     """
 
     host: str
@@ -43,6 +44,7 @@ class ServerSettings:
     origins: Sequence[str] = ()
     predict_routes: Sequence[str] = ()
     health_routes: Sequence[str] = ()
+    descriptor: int | None = None
 
     @property
     def aliases(self) -> dict[str, str]:
@@ -73,6 +75,7 @@ def serve(backend: Backend, settings: ServerSettings) -> None:
         create_application(backend, settings),
         host=settings.host,
         port=settings.port,
+        fd=settings.descriptor,
         http=LimitedProtocol,
         ws="none",
         log_config=None,

@@ -8,7 +8,6 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -32,22 +31,14 @@ from hf_serve.hosts.asgi.backend import (
     State,
     described,
 )
+from hf_serve.hosts.asgi.forwarding import TextHeaders, forward, open_client, without
 from hf_serve.hosts.asgi.store_follower import OpenRequests, StoreFollower
 from hf_serve.hosts.tracebacks import last_error
 
-# What belongs to a connection, and what the client of this process writes itself.
-HOP_BY_HOP = frozenset(
-    {
-        *(b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"upgrade"),
-        *(b"transfer-encoding", b"host", b"expect"),
-    }
-)
 # What TorchServe adds to the headers of a request.
 OWN_HEADERS = frozenset({b"url_path", b"explain", b"describe"})
 MAX_CONNECTIONS = 1024
-CONNECT_SECONDS, ABOUT_SECONDS = 30.0, 10.0
-# Larger bodies are written in parts, between which other requests take their turn.
-LARGE_BODY = 1 << 20
+ABOUT_SECONDS = 10.0
 # How old the states may be while a model loads.
 LOADING_MAX_AGE = 0.2
 # The end of TorchServe's log in which errors of workers are looked for.
@@ -100,17 +91,8 @@ class TorchServeBackend(Backend):
         self._asking = asyncio.Lock()
 
     async def start(self) -> None:
-        timeout = aiohttp.ClientTimeout(
-            total=None, connect=CONNECT_SECONDS, sock_read=self._answer_seconds
-        )
-        self._client = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=MAX_CONNECTIONS),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=timeout,
-            auto_decompress=False,
-            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
-        )
-
+        connector = aiohttp.TCPConnector(limit=MAX_CONNECTIONS)
+        self._client = open_client(connector, self._answer_seconds)
         if self._follower:
             self._following = asyncio.create_task(self._follower.follow(self._client))
 
@@ -121,41 +103,13 @@ class TorchServeBackend(Backend):
 
     @asynccontextmanager
     async def answer(self, request: ModelRequest) -> AsyncIterator[Answer]:
-        try:
-            with self._open.one(request.route.model):
-                async with await self._send(request) as response:
-                    own = [
-                        (name, value)
-                        for name, value in response.raw_headers
-                        if name.lower() not in HOP_BY_HOP
-                    ]
-                    yield Answer(response.status, own, response.content.iter_any())
-        except TimeoutError:
-            raise Overloaded(
-                f"The model did not answer in {self._answer_seconds:g} s; send the request again."
-            ) from None
-        except aiohttp.ClientError:
-            raise Overloaded("TorchServe cannot be reached; send the request again.") from None
-
-    async def _send(self, request: ModelRequest) -> aiohttp.ClientResponse:
-        """Send a request, once more where TorchServe closes the connection before it answers.
-
-        It closes those that are kept when it stops; a prediction may be asked for twice.
-        """
-        method, url, headers = _upstream(request)
-        for last in (False, True):
-            try:
-                return await self._client.request(
-                    method,
-                    URL(self._at.inference + url, encoded=True),
-                    data=request.body if len(request.body) < LARGE_BODY else BytesIO(request.body),
-                    headers=headers,
-                    allow_redirects=False,
-                )
-            except aiohttp.ServerDisconnectedError:
-                if last:
-                    raise
-        raise AssertionError("the second error is raised")
+        method, path, headers = _upstream(request)
+        url = self._at.inference + path
+        with self._open.one(request.route.model):
+            async with forward(
+                self._client, method, url, headers, request.body, "TorchServe"
+            ) as answer:
+                yield answer
 
     async def models(self, max_age: float) -> Mapping[str, ModelEntry]:
         may_be_old = max_age >= KNOWN_MAX_AGE
@@ -272,22 +226,12 @@ def _memory(entries: Sequence[ModelEntry]) -> bytes:
     return bytes(generate_latest(registry))
 
 
-def _upstream(request: ModelRequest) -> tuple[str, str, list[tuple[str, str]]]:
+def _upstream(request: ModelRequest) -> tuple[str, str, TextHeaders]:
     """Return method, address and headers of a request to TorchServe."""
-    dropped = HOP_BY_HOP | {b"content-length"}
-    added: list[tuple[str, str]] = []
     if request.is_native:
-        method, url = request.method, request.address
-    else:
-        dropped |= OWN_HEADERS
-        method, url = "POST", _url_below(request)
-        added = list(request.route.headers.items())
-    headers = [
-        (name.decode("latin-1"), value.decode("latin-1"))
-        for name, value in request.headers
-        if name not in dropped
-    ]
-    return method, url, headers + added
+        return request.method, request.address, without(request.headers, ())
+    added = list(request.route.headers.items())
+    return "POST", _url_below(request), without(request.headers, OWN_HEADERS) + added
 
 
 def _url_below(request: ModelRequest) -> str:

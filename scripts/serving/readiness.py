@@ -19,9 +19,9 @@ from hf_serve.handlers.compat.torchserve import (
 )
 from hf_serve.handlers.errors import KitError
 from hf_serve.handlers.process.resources import available_cores
+from hf_serve.hosts.fork_server.messages import ENDED
+from hf_serve.hosts.fork_server.start import LOG_FILE
 from hf_serve.hosts.tracebacks import last_error
-from hf_serve.scripts.serving.fork_server.messages import ENDED
-from hf_serve.scripts.serving.fork_server.start import LOG_FILE
 from hf_serve.scripts.serving.server import Server
 
 POLL_INTERVAL = 0.1

@@ -19,11 +19,11 @@ from typing import Literal
 from hf_serve.handlers.checkpoints.integrity import DamagedArchive, UntrustedArchive
 from hf_serve.handlers.errors import KitError
 from hf_serve.hosts.defaults import OFFLINE
+from hf_serve.hosts.fork_server import start as fork_server
+from hf_serve.hosts.fork_server.start import LOG_FILE, ForkServer
 from hf_serve.scripts.archives.model_store import list_archives, why_unreadable
 from hf_serve.scripts.installation import ROOT
 from hf_serve.scripts.paths import CONFIG, MODEL_STORE
-from hf_serve.scripts.serving.fork_server import start as fork_server
-from hf_serve.scripts.serving.fork_server.start import LOG_FILE, ForkServer
 from hf_serve.scripts.serving.openmp import openmp_environment
 from hf_serve.scripts.serving.ports import Ports, free_ports
 from hf_serve.scripts.serving.processes import started_at

@@ -249,7 +249,7 @@ def fixed(message: str) -> list[str]:
     return [re.sub(r"^(parameters: |The body )", "", part) for part in parts if part]
 
 
-PACKAGES = ("handlers", "scripts", "demo_models")
+PACKAGES = ("handlers", "hosts", "scripts", "demo_models")
 
 
 def messages() -> Iterator[str]:

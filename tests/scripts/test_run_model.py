@@ -23,13 +23,13 @@ import yaml
 from hf_serve.demo_models.minilm import minilm
 from hf_serve.handlers.config.handler_section import HandlerSection
 from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig
+from hf_serve.hosts.fork_server.start import VARIABLE
 from hf_serve.scripts import create_archive, download_models, run_model, serve
 from hf_serve.scripts.hub.catalogue import read_catalogue
 from hf_serve.scripts.hub.client import Hub
 from hf_serve.scripts.hub.model_check import check_model
 from hf_serve.scripts.installation import ROOT
 from hf_serve.scripts.run_model import NotRunnable, archive_of, example_of, name_of, write_yaml
-from hf_serve.scripts.serving.fork_server.start import VARIABLE
 from hf_serve.scripts.serving.ports import Ports, free_ports
 from hf_serve.scripts.serving.processes import group_members, started_at
 from hf_serve.scripts.serving.server import Server

@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from hf_serve.handlers.errors import KitError
+from hf_serve.hosts.fork_server.start import VARIABLE
 from hf_serve.scripts import serve
-from hf_serve.scripts.serving.fork_server.start import VARIABLE
 from hf_serve.scripts.serving.ports import free_ports, is_free
 from hf_serve.scripts.serving.processes import group_members
 from hf_serve.scripts.serving.properties import read_properties

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from hf_serve.scripts.serving.fork_server.start import ForkServer
+from hf_serve.hosts.fork_server.start import ForkServer
 
 
 @pytest.fixture

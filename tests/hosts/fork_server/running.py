@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from hf_serve.scripts.serving.fork_server.start import ForkServer
+from hf_serve.hosts.fork_server.start import ForkServer
 from tests.waiting import wait_for
 
 # Two modules that start at once; one of them is no part of a Python that starts.

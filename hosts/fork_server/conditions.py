@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from hf_serve.scripts.serving.fork_server.messages import WorkerRequest
+from hf_serve.hosts.fork_server.messages import WorkerRequest
 
 # Variables that no imported module has read: TorchServe sets them for each worker, and shells for
 # each program.

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hf_serve.scripts.serving.fork_server.start import KIT_PACKAGE, MODULES
-from tests.scripts.serving.fork_server.running import Running, running
+from hf_serve.hosts.fork_server.start import KIT_PACKAGE, MODULES
+from tests.hosts.fork_server.running import Running, running
 
 # Packages change rarely, and servers in other tests fork their workers.
 pytestmark = pytest.mark.nightly

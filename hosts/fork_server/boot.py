@@ -9,17 +9,30 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from socket import socket
 
-sys.path.insert(0, str(Path(__file__).absolute().parents[4]))
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).absolute().parents[3]))
 
-from hf_serve.scripts.serving.fork_server.messages import SEPARATOR, connect_socket
+from hf_serve.hosts.fork_server.messages import SEPARATOR, connect_socket
 
 SERVER = Path(__file__).with_name("server.py")
 
 
 def main(path: str, log: str, slots: str, kit: str, modules: str, command: list[str]) -> None:
     """Start the server, and become the program, also if the server cannot start."""
+    start_server(path, log, slots, kit, modules)
+    os.execv(command[0], command)  # noqa: S606
+
+
+def start_server(path: str, log: str, slots: str, kit: str, modules: str) -> None:
+    """Start the server as a child of this process; the log says why where that fails.
+
+    Args:
+        path: its socket.
+        slots: how many workers load their models at the same time.
+        kit: the folder of the `handlers` that it imports.
+        modules: what it imports, with commas.
+    """
     listener = connect_socket()
     try:
         # Launchers wait here until the server has imported its modules.
@@ -27,18 +40,15 @@ def main(path: str, log: str, slots: str, kit: str, modules: str, command: list[
         listener.listen(128)
     except OSError as error:  # The path is too long, or its disk has no sockets.
         Path(log).write_text(f"There is no fork server: {path}: {error}\n", encoding="utf-8")
-    else:
-        _start_server(listener, log, [slots, kit, *modules.split(SEPARATOR)])
-    os.execv(command[0], command)  # noqa: S606
-
-
-def _start_server(listener: socket, log: str, options: list[str]) -> None:
+        return
     parent = os.getpid()
     if os.fork() == 0:
         listener.set_inheritable(True)
         _redirect(log)
+        options = [slots, kit, *modules.split(SEPARATOR)]
         command = [sys.executable, str(SERVER), str(listener.fileno()), str(parent), *options]
         os.execv(sys.executable, command)  # noqa: S606
+    listener.close()
 
 
 def _redirect(log: str) -> None:

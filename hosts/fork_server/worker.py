@@ -14,9 +14,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from hf_serve.scripts.serving.fork_server.conditions import search_path
-from hf_serve.scripts.serving.fork_server.kernel import show_command
-from hf_serve.scripts.serving.fork_server.messages import WorkerRequest
+from hf_serve.hosts.fork_server.conditions import search_path
+from hf_serve.hosts.fork_server.kernel import show_command
+from hf_serve.hosts.fork_server.messages import WorkerRequest
 
 KIT = "hf_serve"
 

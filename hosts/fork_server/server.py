@@ -25,13 +25,18 @@ from runpy import run_path
 
 ENVIRONMENT = dict(os.environ)
 BASE_PATH = sys.path[0 if sys.flags.safe_path else 1 :]
-HF_SERVE = Path(__file__).absolute().parents[3]
+HF_SERVE = Path(__file__).absolute().parents[2]
 sys.path[:] = [str(HF_SERVE.parent), *BASE_PATH]
 
-from hf_serve.scripts.serving.fork_server import messages, worker
-from hf_serve.scripts.serving.fork_server.conditions import why_not_forked
-from hf_serve.scripts.serving.fork_server.kernel import die_with_parent, oom_kills, show_command
-from hf_serve.scripts.serving.fork_server.messages import ENDED, OUT_OF_MEMORY, WorkerRequest
+from hf_serve.hosts.fork_server import messages, worker
+from hf_serve.hosts.fork_server.conditions import why_not_forked
+from hf_serve.hosts.fork_server.kernel import die_with_parent, oom_kills, show_command
+from hf_serve.hosts.fork_server.messages import (
+    ENDED,
+    OUT_OF_MEMORY,
+    TORCHSERVE_SCRIPT,
+    WorkerRequest,
+)
 
 TASKS = Path("/proc/self/task")
 # Asks the driver for the number of GPUs without a CUDA context, after which a fork has no CUDA.
@@ -355,8 +360,12 @@ def main(listener: socket.socket, slots: int, kit: str, names: Sequence[str]) ->
     gc.freeze()
     fork = ForkServer(listener, slots).serve()
     worker.prepare(fork.request, fork.streams, BASE_PATH, added)
-    worker.call_when_loaded(partial(os.close, fork.loading))
-    worker.run(fork.request.arguments[0])
+    script = fork.request.arguments[0]
+    if Path(script).name == TORCHSERVE_SCRIPT:
+        worker.call_when_loaded(partial(os.close, fork.loading))
+    else:  # The server at one URL counts what loads itself.
+        os.close(fork.loading)
+    worker.run(script)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Start a fork server together with TorchServe."""
+"""Start a fork server together with TorchServe, or with the server at one URL."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hf_serve.handlers.process.resources import available_cores
-from hf_serve.scripts.serving.fork_server.messages import SEPARATOR
+from hf_serve.hosts.fork_server import boot
+from hf_serve.hosts.fork_server.messages import SEPARATOR
 
-KIT_PACKAGE = Path(__file__).resolve().parents[3] / "handlers"
+KIT_PACKAGE = Path(__file__).resolve().parents[2] / "handlers"
 BOOT, LAUNCHER = (Path(__file__).with_name(name) for name in ("boot.py", "launcher.py"))
 
 # `off` has each worker import its packages itself.
@@ -68,6 +69,17 @@ KIT_MODULES = (
     "handlers.worker_start",
 )
 MODULES = PACKAGES + KIT_MODULES
+# What model processes of the server at one URL import besides.
+SERVER_MODULES = (
+    "multidict",
+    "prometheus_client",
+    "python_multipart",
+    "starlette.middleware.cors",
+    "typer",
+    "uvicorn.lifespan.on",
+    "uvicorn.loops.auto",
+    "uvicorn.protocols.http.httptools_impl",
+)
 
 
 @dataclass(frozen=True)
@@ -100,7 +112,15 @@ class ForkServer:
         return os.access(self.python, os.X_OK)
 
     def command(self, program: Sequence[str]) -> list[str]:
-        """Return the command that starts a program with the server.
+        """Return the command that starts a program with the server."""
+        return [sys.executable, "-IS", str(BOOT), *self._options(), *program]
+
+    def start(self) -> None:
+        """Start the server as a child of this process, which has one thread."""
+        boot.start_server(*self._options())
+
+    def _options(self) -> list[str]:
+        """Return the arguments of :func:`boot.start_server`.
 
         The server imports a copy of the kit, which nobody changes while it runs.
         """
@@ -109,8 +129,7 @@ class ForkServer:
             # With compiled modules, which are found by the time of their source.
             shutil.copytree(self.package, kit / self.package.name, ignore=NOT_COPIED)
         names = SEPARATOR.join(self.modules)
-        options = [self.folder / SOCKET, self.log, self.slots, kit, names]
-        return [sys.executable, "-IS", str(BOOT), *map(str, options), *program]
+        return [*map(str, (self.folder / SOCKET, self.log, self.slots, kit, names))]
 
 
 def is_on(environment: Mapping[str, str] = os.environ) -> bool:

@@ -12,10 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hf_serve.scripts.serving.fork_server.launcher import GREETING_SECONDS
-from hf_serve.scripts.serving.fork_server.server import LOADING_SECONDS, has_turn, next_turn
-from hf_serve.scripts.serving.fork_server.start import ForkServer, is_on
-from tests.scripts.serving.fork_server.running import LOAD, MODULES, Running, running, write_loader
+from hf_serve.hosts.fork_server.launcher import GREETING_SECONDS
+from hf_serve.hosts.fork_server.server import LOADING_SECONDS, has_turn, next_turn
+from hf_serve.hosts.fork_server.start import ForkServer, is_on
+from tests.hosts.fork_server.running import LOAD, MODULES, Running, running, write_loader
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.server

@@ -16,10 +16,11 @@ from types import FrameType
 from typing import NoReturn
 
 # `-IS` starts in 20 ms, and without the path of the kit.
-sys.path.insert(0, str(Path(__file__).absolute().parents[4]))
+sys.path.insert(0, str(Path(__file__).absolute().parents[3]))
 
-from hf_serve.scripts.serving.fork_server.messages import (
+from hf_serve.hosts.fork_server.messages import (
     VERSION,
+    WORKER_SCRIPTS,
     WorkerRequest,
     connect_socket,
     receive,
@@ -30,7 +31,6 @@ from hf_serve.scripts.serving.fork_server.messages import (
 # Until the server has imported its modules, which takes long on a busy machine. TorchServe gives a
 # worker two minutes to start.
 GREETING_SECONDS = 60.0
-WORKER_SCRIPT = "model_service_worker.py"
 FORWARDED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1)
 
 
@@ -40,7 +40,7 @@ class NotForked(Exception):
 
 def main(path: str, arguments: list[str]) -> NoReturn:
     """Run a worker as a fork of the server, or in this process."""
-    if arguments and Path(arguments[0]).name == WORKER_SCRIPT:
+    if arguments and Path(arguments[0]).name in WORKER_SCRIPTS:
         try:
             connection = fork_worker(path, arguments)
         except (NotForked, OSError, ValueError, KeyError) as error:

@@ -10,6 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+# The scripts of workers: of TorchServe, and of the server at one URL.
+TORCHSERVE_SCRIPT, MODEL_SCRIPT = "model_service_worker.py", "model_process.py"
+WORKER_SCRIPTS = frozenset({TORCHSERVE_SCRIPT, MODEL_SCRIPT})
 # A launcher and a server of two versions of the kit do not understand each other.
 VERSION = 1
 # What the kernel takes as one packet by default is below 212,992 bytes.
