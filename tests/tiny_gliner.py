@@ -72,8 +72,8 @@ def write(folder: Path, kind: Kind, seed: int = 0) -> Path:
         config["encoder_config"] = encoder.to_dict()
     text = json.dumps(config)
     (folder / "gliner_config.json").write_text(text, encoding="utf-8")
-    shapes = {**_encoder_shapes(kind, encoder), **_head_shapes(config, encoder.hidden_size)}
-    weights = {key: _weight(key, each, random, kind.most) for key, each in sorted(shapes.items())}
+    shapes = shapes_of(config, encoder)
+    weights = {key: weight(key, each, random, kind.most) for key, each in sorted(shapes.items())}
     save_file(weights, folder / "model.safetensors")
     return folder
 
@@ -90,11 +90,18 @@ def write_tokenizer(folder: Path, kind: Kind) -> dict[str, int]:
     return {**values, "vocab_size": len(tokenizer)}
 
 
-def _encoder_shapes(kind: Kind, config: Any) -> dict[str, tuple[int, ...]]:
+def shapes_of(config: Mapping[str, Any], encoder: Any) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the weights by their names in gliner.
+
+    Args:
+        config: the content of gliner_config.json.
+        encoder: the config of the encoder.
+    """
     with torch.device("meta"):
-        module = getattr(transformers, f"{kind.encoder}Model")(config)
+        module = transformers.AutoModel.from_config(encoder)
     names = {name: tuple(each.shape) for name, each in module.named_parameters()}
-    return {f"token_rep_layer.bert_layer.model.{name}": shape for name, shape in names.items()}
+    inside = {f"token_rep_layer.bert_layer.model.{name}": shape for name, shape in names.items()}
+    return {**inside, **_head_shapes(config, encoder.hidden_size)}
 
 
 def _head_shapes(config: Mapping[str, Any], encoder_size: int) -> dict[str, tuple[int, ...]]:
@@ -110,7 +117,7 @@ def _head_shapes(config: Mapping[str, Any], encoder_size: int) -> dict[str, tupl
 
     if size != encoder_size:
         linear("token_rep_layer.projection", encoder_size, size)
-    if config["num_rnn_layers"]:
+    if config.get("num_rnn_layers", 1):
         for end in ("", "_reverse"):
             for part, inputs in (("ih", size), ("hh", size // 2)):
                 shapes[f"rnn.lstm.weight_{part}_l0{end}"] = (2 * size, inputs)
@@ -133,7 +140,7 @@ def _head_shapes(config: Mapping[str, Any], encoder_size: int) -> dict[str, tupl
     return shapes
 
 
-def _weight(name: str, shape: tuple[int, ...], random: np.random.Generator, most: float) -> Any:
+def weight(name: str, shape: tuple[int, ...], random: np.random.Generator, most: float) -> Any:
     """Return uniform numbers; a norm keeps its ones, and a bias of the encoder its zeros."""
     in_encoder = "bert_layer" in name
     if in_encoder and len(shape) < 2:

@@ -22,6 +22,10 @@ from tokenizers import (
 )
 
 POSITIONS = 128
+# Of a model that reads a template.
+LONG = 1024
+# The words by which rerankers judge.
+JUDGEMENTS = ["yes", "no", "Yes", "1", "0"]
 MARK = "\u2581"
 BERT = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
 ROBERTA = {"pad_token": "<pad>", "unk_token": "<unk>", "cls_token": "<s>", "sep_token": "</s>"}
@@ -116,7 +120,7 @@ def write_chat(folder: Path, length: int, *, pairs: bool = False) -> list[str]:
         pairs: whether it has special tokens around two texts.
     """
     specials = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-    kernel = _byte_level(specials, [*TEXT, *["yes", "no", "Yes", "1", "0"] * 20])
+    kernel = _byte_level(specials, [*TEXT, *JUDGEMENTS * 20])
     if pairs:
         ends = [(specials[1], 1), (specials[2], 2)]
         single = f"{specials[1]} $A {specials[2]}"
@@ -318,6 +322,27 @@ def write_qwen(folder: Path, *, ends: bool = False) -> dict[str, int]:
     _save(kernel, folder, "Qwen2Tokenizer", {**names, **template})
     ids = {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0 if ends else 2}
     return {"vocab_size": kernel.get_vocab_size(), **ids}
+
+
+def write_qwen_reranker(folder: Path) -> dict[str, int]:
+    """Write Qwen's tokenizer with the words by which rerankers judge."""
+    tokens = write_chat(folder, LONG)
+    ids = {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 2}
+    words = {word: tokens.index(word) for word in JUDGEMENTS}
+    return {"vocab_size": len(tokens), "max_position_embeddings": LONG, **ids, **words}
+
+
+def write_gemma_reranker(folder: Path) -> dict[str, int]:
+    """Write a tokenizer with Gemma's special tokens and the words by which rerankers judge."""
+    specials = ["<pad>", "<eos>", "<bos>", "<unk>"]
+    kernel = _byte_level(specials, [*TEXT, *JUDGEMENTS * 20])
+    kernel.post_processor = processors.TemplateProcessing(
+        single="<bos> $A", pair="<bos> $A <bos>:1 $B:1", special_tokens=[("<bos>", 2)]
+    )
+    names = {"pad_token": "<pad>", "eos_token": "<eos>", "bos_token": "<bos>", "unk_token": "<unk>"}
+    _save(kernel, folder, "PreTrainedTokenizerFast", names)
+    ids = {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2}
+    return {"vocab_size": kernel.get_vocab_size(), "max_position_embeddings": LONG, **ids}
 
 
 def write_qwen_embedding(folder: Path) -> dict[str, int]:

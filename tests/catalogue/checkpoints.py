@@ -19,12 +19,17 @@ from safetensors.numpy import save_file
 from transformers import AutoConfig
 
 from hf_serve.scripts.hub.catalogue import CatalogueEntry
+from tests import tiny_gliner
 from tests.catalogue import tokenizer_kinds
 from tests.catalogue.sizes import ADDED, SAME, SIDE, SIZES, VALUES
 
-CONFIG, PICKLE = "config.json", ".pt"
-# Keys of a config that depend on the tokenizer.
-OF_TOKENIZER = ("vocab_size", "_token_id")
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+MODULES, GLINER, PICKLE = "modules.json", "gliner_config.json", ".pt"
+# Keys of a config that depend on the tokenizer, and values that say that they do not.
+OF_TOKENIZER = ("vocab_size", "_token_id", "max_position_embeddings", "class_token_index")
+UNSET = (None, -1)
+# The published tokens by which rerankers judge.
+JUDGEMENTS = {9693: "yes", 2152: "no", 9454: "Yes"}
 # Parts of a config that have a config, other than those whose names end like this.
 PART = "_config"
 PARTS = ("encoder", "decoder")
@@ -32,6 +37,12 @@ PARTS = ("encoder", "decoder")
 WIDTHS = ("hidden_size", "d_model", "dim", "n_embd")
 # Weights are within it. Those of a convolution and of a vector are within this part of it.
 MOST, MOST_OF_CONVOLUTIONS, MOST_OF_VECTORS = 0.8, 0.4, 0.2
+MOST_OF_GLINER = 0.3
+# Sizes in the configs of modules.
+MODULE_SIZES = (
+    *("in_features", "out_features", "word_embedding_dimension", "embedding_dimension"),
+    *("dimension", "dim"),
+)
 
 
 def write(entry: CatalogueEntry, folder: Path, *, weights: bool = True) -> Path:
@@ -45,23 +56,30 @@ def write(entry: CatalogueEntry, folder: Path, *, weights: bool = True) -> Path:
     """
     folder.mkdir(parents=True, exist_ok=True)
     published = entry.checkpoint
-    config = shrink(published.config)
-    config = _adapt(config, write_tokenizer(published.tokenizer, folder))
-    _write(folder / CONFIG, config)
+    static = _static_folder(published.files, folder)
+    values = write_tokenizer(published.tokenizer, static or folder)
+    config = _adapt(shrink(published.config), values)
+    if config:
+        _write(folder / CONFIG, config)
     hidden = next((published.config[key] for key in WIDTHS if key in published.config), 1)
     for name, content in published.files.items():
         if name.endswith(PICKLE):
-            _write_linear(folder / name, shrink_file(name, content, hidden))
+            _write_linear(folder / name, shrink_file(name, content, hidden, values))
         else:
-            _write(folder / name, shrink_file(name, content, hidden))
+            _write(folder / name, shrink_file(name, content, hidden, values))
     if published.hub_task:
         _write(folder / "README.md", f"---\npipeline_tag: {published.hub_task}\n---\n")
-    if entry.refused or not weights:
-        save_file({"weight": np.zeros(4, np.float32)}, folder / "model.safetensors")
-        return folder
-    save_weights(make_model(config), folder, _projection(folder, config))
-    for path in folder.glob("*_Dense/config.json"):
-        _write_dense(path.parent)
+    if static:
+        _write_static(static, values["vocab_size"])
+    elif entry.refused or not weights:
+        save_file({"weight": np.zeros(4, np.float32)}, folder / WEIGHTS)
+    elif (folder / GLINER).is_file():
+        _write_gliner(folder, config)
+    else:
+        save_weights(make_model(config), folder, _projection(folder, config))
+    for name, write_module in MODULE_WEIGHTS.items():
+        for path in folder.glob(f"*_{name}/{CONFIG}"):
+            write_module(path.parent)
     return folder
 
 
@@ -82,23 +100,27 @@ def _shrunk(key: str, value: Any, sizes: Mapping[str, Any]) -> Any:
     return value if value is None else sizes.get(key, value)
 
 
-def shrink_file(name: str, content: Any, hidden: int) -> Any:
+def shrink_file(name: str, content: Any, hidden: int, values: Mapping[str, Any]) -> Any:
     """Return the content of a file with sizes that fit the config.
 
     Args:
         name: its name.
         content: its content.
         hidden: the published size of the vectors of tokens.
+        values: the values that depend on the tokenizer.
     """
     if not isinstance(content, Mapping):
         return content
     if name == "preprocessor_config.json":
         return {key: _side(key, value) for key, value in content.items()}
-    keys = ("in_features", "out_features", "word_embedding_dimension", "dim")
+    if name == GLINER:
+        return _adapt(shrink(content), values)
+    if name.endswith(f"_LogitScore/{CONFIG}"):
+        return {key: values.get(JUDGEMENTS.get(token, "")) for key, token in content.items()}
     is_module = name.endswith((f"/{CONFIG}", PICKLE)) or name == "artifact.metadata"
     return {
         key: max(1, round(value / hidden * SIZES["hidden_size"]))
-        if is_module and key in keys
+        if is_module and key in MODULE_SIZES and value is not None
         else value
         for key, value in content.items()
     }
@@ -111,7 +133,8 @@ def write_tokenizer(kind: str | None, folder: Path) -> dict[str, Any]:
     found = tokenizer_kinds.write(kind, folder)
     path = folder / "tokenizer_config.json"
     settings = json.loads(path.read_text(encoding="utf-8"))
-    _write(path, {**settings, "model_max_length": SIZES["max_position_embeddings"]})
+    length = found.get("max_position_embeddings", SIZES["max_position_embeddings"])
+    _write(path, {**settings, "model_max_length": length})
     return found
 
 
@@ -121,7 +144,7 @@ def make_model(config: Mapping[str, Any]) -> torch.nn.Module:
     made = AutoConfig.for_model(**values)
     name = made.architectures[0]
     kind = getattr(transformers, name, None) or transformers.AutoModel._model_mapping[type(made)]
-    model: torch.nn.Module = kind(made).eval()
+    model: torch.nn.Module = kind(made).float().eval()
     return model
 
 
@@ -134,7 +157,7 @@ def save_weights(
         name: _weight(name, parameter) for name, parameter in sorted(model.named_parameters())
     }
     weights |= {name: each.numpy() for name, each in model.state_dict().items() if name in buffers}
-    save_file({**weights, **(more or {})}, folder / "model.safetensors", metadata={"format": "pt"})
+    save_file({**weights, **(more or {})}, folder / WEIGHTS, metadata={"format": "pt"})
 
 
 def _adapt(config: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,7 +166,7 @@ def _adapt(config: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
         key: _adapt(value, values)
         if isinstance(value, dict) and (key.endswith(PART) or key in PARTS)
         else values[key]
-        if key in values and key.endswith(OF_TOKENIZER) and value is not None
+        if key in values and key.endswith(OF_TOKENIZER) and value not in UNSET
         else value
         for key, value in config.items()
     }
@@ -173,7 +196,61 @@ def _write_dense(folder: Path) -> None:
     weights = {"linear.weight": _uniform(str(folder.name), *sizes)}
     if config["bias"]:
         weights["linear.bias"] = _uniform("bias", 1, sizes[0])[0]
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
+
+
+def _write_norm(folder: Path) -> None:
+    size = json.loads((folder / CONFIG).read_text(encoding="utf-8"))["dimension"]
+    weights = {f"norm.{name}": _uniform(name, 1, size)[0] for name in ("weight", "bias")}
+    save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
+
+
+def _write_table(folder: Path) -> None:
+    """Write the weights of the tokens of queries, and the tokenizer once more."""
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).write_bytes((folder.parent / name).read_bytes())
+    size = json.loads((folder.parent / CONFIG).read_text(encoding="utf-8"))["vocab_size"]
+    weights = {"weight": np.abs(_uniform("weight", 1, size)[0])}
+    save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
+
+
+MODULE_WEIGHTS = {
+    "Dense": _write_dense,
+    "LayerNorm": _write_norm,
+    "SparseStaticEmbedding": _write_table,
+}
+
+
+def _static_folder(files: Mapping[str, Any], folder: Path) -> Path | None:
+    """Create and return the folder of static embeddings; None if a checkpoint has none."""
+    first: Mapping[str, Any] = next(iter(files.get(MODULES, ())), {})
+    if not str(first.get("type")).endswith(".StaticEmbedding"):
+        return None
+    place: Path = folder / first["path"]
+    place.mkdir(exist_ok=True)
+    return place
+
+
+def _write_static(folder: Path, count: int) -> None:
+    """Write the vectors of tokens, under the name that their library gives them."""
+    (folder / "tokenizer_config.json").unlink()
+    name = "embeddings" if (folder / CONFIG).is_file() else "embedding.weight"
+    save_file({name: _uniform(name, count, SIZES["hidden_size"])}, folder / WEIGHTS)
+
+
+def _write_gliner(folder: Path, config: Mapping[str, Any]) -> None:
+    """Write the weights of a GLiNER and of its encoder, whose config is in either file."""
+    own = json.loads((folder / GLINER).read_text(encoding="utf-8"))
+    values = dict(own.get("encoder_config") or config)
+    if own.get("vocab_size", -1) == -1:
+        values["vocab_size"] += len(tiny_gliner.TOKENS)
+    shapes = tiny_gliner.shapes_of(own, AutoConfig.for_model(**values))
+    # With these numbers, some spans fit the labels and others do not.
+    weights = {
+        name: tiny_gliner.weight(name, shape, _random(f"b{name}"), MOST_OF_GLINER)
+        for name, shape in shapes.items()
+    }
+    save_file(weights, folder / WEIGHTS)
 
 
 def _write_linear(path: Path, sizes: Mapping[str, int]) -> None:

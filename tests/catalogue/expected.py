@@ -8,10 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from hf_serve.scripts.hub.catalogue import CatalogueEntry
-from tests.reference.rows import DULL, FINE, LONG, ODD
+from tests.reference.rows import DULL, FINE, LONG, ODD, PEOPLE
 
 TEXTS = (FINE, ODD, LONG, "zzz")
 QUERIES = ("Who sings in the bar?", DULL)
+# Texts, labels and parameters.
+EXTRACTIONS: tuple[tuple[str, list[str], dict[str, Any]], ...] = (
+    (FINE, ["person", "city"], {"threshold": 0.95}),
+    (ODD, ["music", "unbelievable film", "who sings in the bar"], {"threshold": 0.3}),
+    (PEOPLE, ["person", "city"], {"threshold": 0.97, "flat_ner": False}),
+    (LONG, ["x"], {"threshold": 0.9, "multi_label": True}),
+)
 # Of the weights of a text, these many of the largest are kept.
 LARGEST = 20
 PATH = Path(__file__).with_name("expected.jsonl")

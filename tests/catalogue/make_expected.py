@@ -4,8 +4,13 @@
     python tests/catalogue/make_expected.py sentence-transformers
     pip install torch 'transformers>=5' 'pylate>=1.6' pydantic pyyaml typer
     python tests/catalogue/make_expected.py pylate
-    pip install torch 'transformers>=5,<6' FlagEmbedding pydantic pyyaml typer
+    pip install torch gliner pydantic pyyaml typer
+    python tests/catalogue/make_expected.py gliner
+    pip install torch 'transformers<5' FlagEmbedding mxbai-rerank pydantic pyyaml typer
     python tests/catalogue/make_expected.py FlagEmbedding
+    python tests/catalogue/make_expected.py mxbai-rerank
+    pip install torch 'transformers>=5' model2vec pydantic pyyaml typer
+    python tests/catalogue/make_expected.py model2vec
 
 Each writes the answers of the entries that name the library; those of the others stay. The names of
 entries behind it write the answers of these alone.
@@ -39,7 +44,7 @@ def main(library: str, *names: str) -> None:
         if entry.reference == library and not entry.refused and (not names or name in names):
             with tempfile.TemporaryDirectory() as place:
                 folder = write(entry, Path(place) / name)
-                kept[name] = ANSWERS.get(library, ANSWERS[str(entry.mode)])(str(folder), entry)
+                kept[name] = ANSWERS[library, str(entry.mode)](str(folder), entry)
     lines = [{"entry": name, "answers": kept[name]} for name in sorted(kept)]
     text = "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in lines)
     expected.PATH.write_text(text, encoding="utf-8")
@@ -71,7 +76,7 @@ def _largest(row: list[float]) -> list[tuple[int, float]]:
 
 def _scores(folder: str, _: CatalogueEntry) -> Any:
     library: Library = import_module("sentence_transformers")
-    model = library.CrossEncoder(folder, device="cpu")
+    model = library.CrossEncoder(folder, device="cpu", model_kwargs={"dtype": "float32"})
     return [
         [round(float(model.predict([(query, text)])[0]), 5) for text in expected.TEXTS]
         for query in expected.QUERIES
@@ -125,13 +130,59 @@ def _rounded(vector: Any) -> list[float]:
     return [round(float(each), 5) for each in vector]
 
 
-# By the library, or else by the mode.
+def _static_vectors(folder: str, entry: CatalogueEntry) -> Any:
+    library: Library = import_module("model2vec")
+    model = library.StaticModel.from_pretrained(folder)
+    return [_rounded(model.encode(text)) for text, _ in expected.embedding_calls(entry)]
+
+
+def _entities(folder: str, _: CatalogueEntry) -> Any:
+    library: Library = import_module("gliner")
+    # gliner reads the config of an early checkpoint's encoder there.
+    path = Path(folder) / "gliner_config.json"
+    config = {**json.loads(path.read_text(encoding="utf-8")), "model_name": folder}
+    path.write_text(json.dumps(config), encoding="utf-8")
+    model = library.GLiNER.from_pretrained(folder, load_tokenizer=True, local_files_only=True)
+    return [
+        [
+            [each["start"], each["end"], each["label"], round(float(each["score"]), 5)]
+            for each in model.predict_entities(text, labels, **settings)
+        ]
+        for text, labels, settings in expected.EXTRACTIONS
+    ]
+
+
+def _flag_scores(folder: str, _: CatalogueEntry) -> Any:
+    library: Library = import_module("FlagEmbedding")
+    model = library.FlagLLMReranker(folder, devices="cpu", normalize=True, trust_remote_code=False)
+    return [
+        [round(model.compute_score([(query, text)])[0], 5) for text in expected.TEXTS]
+        for query in expected.QUERIES
+    ]
+
+
+def _mxbai_scores(folder: str, _: CatalogueEntry) -> Any:
+    library: Library = import_module("mxbai_rerank")
+    model = library.MxbaiRerankV2(folder, device="cpu", torch_dtype="float32")
+    return [
+        [
+            round(float(model.predict([query], [text], normalize=False)[0].sigmoid()), 5)
+            for text in expected.TEXTS
+        ]
+        for query in expected.QUERIES
+    ]
+
+
 ANSWERS = {
-    "FlagEmbedding": _of_tokens,
-    "sentence_embedding": _vectors,
-    "sparse_embedding": _weights,
-    "sentence_ranking": _scores,
-    "late_interaction": _late_scores,
+    ("sentence-transformers", "sentence_embedding"): _vectors,
+    ("sentence-transformers", "sparse_embedding"): _weights,
+    ("sentence-transformers", "sentence_ranking"): _scores,
+    ("pylate", "late_interaction"): _late_scores,
+    ("model2vec", "sentence_embedding"): _static_vectors,
+    ("gliner", "zero_shot_token_classification"): _entities,
+    ("FlagEmbedding", "sentence_embedding"): _of_tokens,
+    ("FlagEmbedding", "sentence_ranking"): _flag_scores,
+    ("mxbai-rerank", "sentence_ranking"): _mxbai_scores,
 }
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 import transformers
 from PIL import Image
-from transformers import AutoModelForQuestionAnswering, AutoTokenizer, pipeline
+from transformers import AutoConfig, AutoModelForQuestionAnswering, AutoTokenizer, pipeline
 
 from hf_serve.demo_models.synthetic_images import as_base64
 from tests import images, sounds
@@ -145,6 +145,58 @@ def _zero_shot(folder: Path, _: Served, parameters: dict[str, Any]) -> Ask:
     return lambda given: found(given, **parameters)
 
 
+# The words of the model card of Qwen3-Reranker.
+SYSTEM = (
+    "Judge whether the Document meets the requirements based on the Query and the Instruct"
+    ' provided. Note that the answer can only be "yes" or "no".'
+)
+INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
+BEFORE = f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\n"
+BEHIND = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+
+
+def _judgements(folder: Path, _: Served, __: dict[str, Any]) -> Ask:
+    """Return the scores of a Qwen3-Reranker, or of a classifier that was made of it."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    (name,) = AutoConfig.from_pretrained(folder).architectures
+    model = getattr(transformers, name).from_pretrained(folder, dtype=torch.float32).eval()
+    words = [tokenizer.convert_tokens_to_ids(word) for word in ("yes", "no")]
+
+    def score(query: str, document: str) -> float:
+        pair = f"<Instruct>: {INSTRUCTION}\n<Query>: {query}\n<Document>: {document}"
+        parts = (tokenizer(each, add_special_tokens=False) for each in (BEFORE, pair, BEHIND))
+        ids = torch.tensor([[number for part in parts for number in part["input_ids"]]])
+        with torch.no_grad():
+            logits = model(ids).logits.squeeze(0)
+        last = logits if logits.ndim == 1 else logits[-1, words]
+        return float(last.softmax(-1)[0] if len(last) > 1 else last.sigmoid())
+
+    def ask(given: dict[str, Any]) -> Any:
+        scores = [score(given["query"], text) for text in given["texts"]]
+        order = sorted(range(len(scores)), key=lambda number: -scores[number])
+        return [{"index": number, "score": scores[number]} for number in order]
+
+    return ask
+
+
+def _vectors(folder: Path, model: Served, _: dict[str, Any]) -> Ask:
+    """Return the vectors of texts and of images by a dual encoder."""
+    task = model.engine.task
+    loaded: Any = transformers.AutoModel.from_pretrained(folder)
+    fixed = loaded.config.model_type.startswith("siglip")
+    padding = {"padding": "max_length", "max_length": 64, "truncation": True} if fixed else {}
+
+    def ask(given: Any) -> Any:
+        with torch.no_grad():
+            if isinstance(given, str):
+                inputs = task.checkpoint.text_tokenizer(given, return_tensors="pt", **padding)
+                return loaded.get_text_features(**inputs).pooler_output[0].tolist()
+            pixels = task.checkpoint.image_processor(images=given, return_tensors="pt")
+            return loaded.get_image_features(**pixels).pooler_output[0].tolist()
+
+    return ask
+
+
 def comparable(found: Any, wanted: Any) -> tuple[Any, Any]:
     """Return an answer and that of transformers, without what the answer leaves out."""
     theirs = _as_json(wanted)
@@ -165,6 +217,11 @@ def _as_json(value: Any) -> Any:
 
 Mode = tuple[Sequence[Pair], dict[str, Any], Callable[..., Ask]]
 QUESTIONS = [{"question": "Who sings?", "context": each} for each in CONTEXTS]
+RANKINGS: list[Pair] = [
+    (each, each)
+    for query in ("Who sings in the bar?", DULL)
+    for each in [{"query": query, "texts": [FINE, ODD, LONG, "zzz"]}]
+]
 MODES: dict[str, Mode] = {
     "sequence_classification": (LONGER, {"top_k": None}, _pipeline("text-classification")),
     "zero_shot_classification": (TEXTS, {"candidate_labels": LABELS}, _zero_shot),
@@ -188,6 +245,17 @@ MODES: dict[str, Mode] = {
         {"candidate_labels": LABELS},
         _image_pipeline("zero-shot-image-classification"),
     ),
+    "zero_shot_object_detection": (
+        PICTURES,
+        {"candidate_labels": LABELS, "threshold": 0.1},
+        _image_pipeline("zero-shot-object-detection"),
+    ),
+    "multimodal_embedding": (
+        [*LONGER, *(({"image": each}, image) for each, image in PICTURES)],
+        {},
+        _vectors,
+    ),
+    "sentence_ranking": (RANKINGS, {}, _judgements),
     "image_to_text": (PICTURES, FEW, _captions),
     "audio_classification": (SOUNDS, {"top_k": 2}, _sound_pipeline("audio-classification")),
     "automatic_speech_recognition": (SOUNDS, {}, _sound_pipeline("automatic-speech-recognition")),

@@ -103,6 +103,12 @@ VALUES: dict[str, dict[str, Any]] = {
         "dim_feedforward": 32,
         "num_queries": 6,
     },
+    "owlv2": {"projection_dim": 32},
+    "owlv2_text_model": {"max_position_embeddings": 16},
+    "owlv2_vision_model": VIT,
+    "owlvit": {"projection_dim": 32},
+    "owlvit_text_model": {"max_position_embeddings": 16},
+    "owlvit_vision_model": VIT,
     "resnet": {**PYRAMID, "embedding_size": 8},
     "rt_detr": {
         **DETECTOR,

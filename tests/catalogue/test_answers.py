@@ -5,7 +5,7 @@ Each text is asked alone and in the company of others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,18 @@ from tests.serving import Served, differences
 
 SERVED = {name: entry for name, entry in read_catalogue().items() if not entry.refused}
 KEPT = expected.read()
+OF_TRANSFORMERS = [
+    name
+    for name, entry in SERVED.items()
+    if entry.reference == "transformers" and entry.mode in MODES
+]
 # One entry of each kind of model; a change of the kit that harms an entry harms one of these.
 REPRESENTATIVES = (
     *("bge", "multilingual-e5-small", "nomic-embed-text", "embeddinggemma", "qwen3-embedding"),
     *("bge-m3", "sentence-t5", "splade", "gte-moderncolbert", "ms-marco-minilm", "mxbai-rerank-v1"),
     *("go-emotions", "bart-mnli", "bert-ner", "roberta-squad2", "opus-mt", "qwen3", "gemma-3"),
     *("vit", "rt-detr", "segformer", "clip", "wav2vec2", "ast"),
+    *("qwen3-reranker", "ettin-reranker", "potion", "opensearch-sparse-doc-v3", "gliner"),
 )
 UNKNOWN = "\ufffd"
 
@@ -42,11 +48,12 @@ def each_entry(names: Iterable[str]) -> list[Any]:
 def test_answers_are_the_kept_ones(name: str, tmp_path: Path) -> None:
     entry = SERVED[name]
     folder = write(entry, tmp_path / name)
-    compare = COMPARISONS.get(entry.reference, COMPARISONS[str(entry.mode)])
-    compare(Served(folder, str(entry.mode), **entry.handler), entry, KEPT[name])
+    mode = str(entry.mode)
+    compare = COMPARISONS.get((entry.reference, mode), COMPARISONS[mode])
+    compare(Served(folder, mode, **entry.handler), entry, KEPT[name])
 
 
-@pytest.mark.parametrize("name", each_entry(name for name in SERVED if SERVED[name].mode in MODES))
+@pytest.mark.parametrize("name", each_entry(OF_TRANSFORMERS))
 def test_answers_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     entry = SERVED[name]
     folder = write(entry, tmp_path / name)
@@ -107,13 +114,26 @@ def _of_tokens(model: Served, _: CatalogueEntry, answers: Any) -> None:
         np.testing.assert_allclose(vectors[1:], wanted["colbert_vecs"][1:], atol=1e-4)
 
 
-# By the library that defines the answers, or else by the mode.
-COMPARISONS = {
-    "FlagEmbedding": _of_tokens,
+def _entities(model: Served, _: CatalogueEntry, answers: Any) -> None:
+    bodies = [
+        {"inputs": text, "parameters": {"labels": labels, **settings}}
+        for text, labels, settings in expected.EXTRACTIONS
+    ]
+    for found, wanted in zip(_alone_and_together(model, bodies), answers * 2, strict=True):
+        places = [[each["start"], each["end"], each["entity_group"]] for each in found]
+        assert places == [each[:3] for each in wanted]
+        scores = [each[3] for each in wanted]
+        np.testing.assert_allclose([each["score"] for each in found], scores, atol=1e-3)
+
+
+# By the mode, or by the library that defines the answers and the mode.
+COMPARISONS: dict[str | tuple[str, str], Callable[[Served, CatalogueEntry, Any], None]] = {
+    ("FlagEmbedding", "sentence_embedding"): _of_tokens,
     "sentence_embedding": _vectors,
     "sparse_embedding": _weights,
     "sentence_ranking": _scores,
     "late_interaction": _scores,
+    "zero_shot_token_classification": _entities,
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
-from tests import sounds, tiny_diffusion, tiny_tokenizers, tiny_vits
+from tests import sounds, tiny_diffusion, tiny_gliner, tiny_tokenizers, tiny_vits
 
 DONUT = ("<s_docvqa>", "<s_question>", "</s_question>", "<s_answer>", "</s_answer>")
 
@@ -76,9 +76,20 @@ def _whisper(folder: Path) -> dict[str, Any]:
     return values
 
 
+def _gliner(folder: Path) -> dict[str, Any]:
+    """Write DeBERTa's tokenizer with the tokens that mark labels and the text."""
+    values = tiny_tokenizers.write_deberta_v2(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_tokens(list(tiny_gliner.TOKENS), special_tokens=True)
+    tokenizer.save_pretrained(folder)
+    size = len(tokenizer)
+    return {**values, "vocab_size": size, "class_token_index": size - 2}
+
+
 WRITERS: Mapping[str, Callable[[Path], dict[str, Any]]] = {
     "clip": _clip,
     "donut": _donut,
+    "gliner": _gliner,
     "gpt2": _gpt2,
     "letters": _letters,
     "llama": _llama,
