@@ -58,6 +58,7 @@ class ModelCapabilities:
 
     Attributes:
         supports_packing: whether it runs packed rows.
+        pools_chunks: whether it makes a vector of each chunk of a row that has several.
         supports_prompt_lookup: whether it generates with `prompt_lookup_num_tokens`.
         supports_paging: whether transformers' continuous batching may run it.
         mixes_adapters: whether rows with different LoRA adapters may share a batch.
@@ -69,6 +70,7 @@ class ModelCapabilities:
     """
 
     supports_packing: bool = False
+    pools_chunks: bool = False
     supports_prompt_lookup: bool = False
     supports_paging: bool = False
     mixes_adapters: bool = False

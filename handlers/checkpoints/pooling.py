@@ -23,6 +23,9 @@ from transformers import PreTrainedModel
 
 from ..batching.packing import COLUMNS, ROWS, SEGMENTS
 
+# An input of a row with several chunks: the number of each token's chunk from 1, 0 for padding.
+CHUNKS = "chunks"
+
 
 @dataclass(frozen=True)
 class TextSlots:
@@ -53,6 +56,16 @@ class TextSlots:
         segments = packed[SEGMENTS]
         texts = segments[packed[ROWS], packed[COLUMNS]]
         return cls(texts[:, None] == segments.flatten()[None])
+
+    @classmethod
+    def of_chunks(cls, chunks: torch.Tensor) -> TextSlots:
+        """Return the slots of the chunks of a row.
+
+        Args:
+            chunks: the number of each token's chunk, from 1; 0 for padding. Shape: (1, width).
+        """
+        numbers = torch.arange(1, int(chunks.max()) + 1, device=chunks.device)
+        return cls(numbers[:, None] == chunks)
 
     @property
     def lengths(self) -> torch.Tensor:
@@ -177,13 +190,24 @@ class ModelWithPooling(PreTrainedModel):
     def get_output_embeddings(self) -> Any:
         return self.module.get_output_embeddings()
 
-    def forward(self, *, slots: TextSlots | None = None, **inputs: Any) -> dict[str, torch.Tensor]:
+    def forward(
+        self,
+        *,
+        slots: TextSlots | None = None,
+        chunks: torch.Tensor | None = None,
+        **inputs: Any,
+    ) -> dict[str, torch.Tensor]:
         """Return the results of the reduction by their names.
 
         Args:
             slots: the slots of each text; by default from the attention mask.
+            chunks: the number of each token's chunk in a single row, whose results then have shape
+                (1, chunks, ...); see :meth:`TextSlots.of_chunks`.
             **inputs: the inputs of the model and of the reduction.
         """
+        if chunks is not None:
+            found = self.forward(slots=TextSlots.of_chunks(chunks), **inputs)
+            return {name: each[None] for name, each in found.items()}
         own = {name: inputs.pop(name) for name in self.reduction.inputs if name in inputs}
         slots = slots or TextSlots.of_mask(inputs["attention_mask"])
         values = self.module(**inputs)[self.reduction.reads]

@@ -129,6 +129,7 @@ class PretrainedModel(Model):
         self._adapters = adapters
         lookup = module.can_generate() and _can_take_back(module)
         self.capabilities = ModelCapabilities(
+            pools_chunks=isinstance(module, ModelWithPooling),
             supports_prompt_lookup=lookup,
             supports_paging=lookup and _can_be_paged(module),
             mixes_adapters=adapters is not None and adapters.share_batches(module),

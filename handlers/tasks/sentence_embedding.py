@@ -9,33 +9,49 @@ A model of the kind of bge-m3 also has a weight and a vector for each token, of 
 -> {"dense_vecs": [0.02, …], "lexical_weights": [{"index": 71, "value": 0.3, "token": "sing"}, …],
     "colbert_vecs": [[0.01, …], …]}
 
+Chunks of one document have vectors that know the others (late chunking): one forward reads all of
+them, and the vector of a chunk is the mean over its tokens.
+
+{"inputs": {"chunks": ["Berlin is the capital.", "Its more than 3.85 million …"]}} -> [[…], […]]
+
+Günther et al.: Late Chunking, 2024. The first and the last special token belong to the first and
+the last chunk, so that a single chunk has the vector of its text.
+
 The engine also takes token ids, special ones included, which wire formats of embeddings have.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any, ClassVar, NotRequired
 
 import numpy as np
 from typing_extensions import TypedDict
 
-from ..batching.rows import Outputs, Row
+from ..batching.rows import Outputs, Row, RowOutcome
+from ..batching.tokenization import Window
 from ..checkpoints.bge_m3 import TOKEN_VECTORS, TOKEN_WEIGHTS, MultiVectorPooling
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.checkpoint_files import BGE_M3
+from ..checkpoints.pooling import CHUNKS
 from ..checkpoints.sentence_transformers import OUTPUT
 from ..config.handler_section import HandlerSection
-from ..errors import BadRequest, RequestError, Unprocessable
+from ..errors import BadRequest, RequestError, Unprocessable, attempt
+from ..model import Model
+from ..process.deadline import NO_DEADLINE, Deadline
+from ..telemetry.metrics import Meter
 from ..types.embeddings import as_list
 from ..types.model_info import Exports, ModelOutputs, TaskDescription, Wire
-from ..types.parameters import ANY, Parameters, PipelineNames
+from ..types.parameters import ANY, Parameters, PipelineNames, check_list, check_object, check_text
 from ..types.request import Request, as_token_ids
 from .base import BaseTask
 from .bases.embedding import EmbeddedText, EmbeddingTask, PromptParameters, VectorParameters
 from .sparse_embedding import SparseWeight, sparse_weights
 
+FORMS = 'a text, or {"chunks": [a text, …]}'
 NOTHING_CHOSEN = (
     "parameters: return_dense is false, and nothing else is to be returned; leave it out."
 )
@@ -61,6 +77,12 @@ class EmbeddingParameters(VectorParameters, PromptParameters):
         return self.return_sparse or self.return_colbert_vecs
 
 
+class Chunks(TypedDict):
+    """The chunks of a document, in their order."""
+
+    chunks: list[str]
+
+
 class TextVectors(TypedDict):
     """What a request chose, by the names of FlagEmbedding."""
 
@@ -75,11 +97,13 @@ class EmbeddingInput:
 
     Attributes:
         other: the text that an explanation compares it with.
+        starts: the first character of each chunk of the text; none for a text that is no chunks.
     """
 
     text: EmbeddedText
     parameters: EmbeddingParameters
     other: EmbeddedText | None = None
+    starts: Sequence[int] = ()
 
 
 class Task(EmbeddingTask[EmbeddingInput]):
@@ -88,8 +112,8 @@ class Task(EmbeddingTask[EmbeddingInput]):
     parameters: ClassVar[type[Parameters]] = EmbeddingParameters
     description = TaskDescription(
         Wire(
-            inputs=str,
-            results=list[float] | str,
+            inputs=str | Chunks,
+            results=list[float] | str | list[list[float]] | list[str],
             example={"inputs": "A fine film with a great cast."},
         ),
         outputs=ModelOutputs((OUTPUT,), are_vectors=True),
@@ -101,6 +125,8 @@ class Task(EmbeddingTask[EmbeddingInput]):
         parameters: EmbeddingParameters = self.read_parameters(request.parameters)
         parameters.check_dimensions(self.modules.dimension)
         self._check_results(parameters)
+        if isinstance(request.inputs, dict):
+            return self._read_chunks(request.inputs, parameters)
         text = self.read_text(as_token_ids(request.inputs), "inputs", parameters)
         return EmbeddingInput(text, parameters)
 
@@ -111,19 +137,84 @@ class Task(EmbeddingTask[EmbeddingInput]):
         return MultiVectorTask if has_layers else cls
 
     def encode(self, inputs: Sequence[EmbeddingInput]) -> list[list[Row] | RequestError]:
-        return self.encode_embedded(
+        encoded = self.encode_embedded(
             [[item.text, *([item.other] if item.other else [])] for item in inputs]
         )
+        return [
+            attempt(_with_chunks, item, rows)
+            if item.starts and not isinstance(rows, RequestError)
+            else rows
+            for item, rows in zip(inputs, encoded, strict=True)
+        ]
+
+    def run(
+        self, model: Model, rows: Sequence[Row], meter: Meter, deadline: Deadline = NO_DEADLINE
+    ) -> Sequence[RowOutcome]:
+        """Run rows; one with chunks runs alone, as it is as long as a document."""
+        together = [row for row in rows if CHUNKS not in row.features]
+        if len(together) == len(rows):
+            return super().run(model, rows, meter, deadline)
+        outcomes = iter(super().run(model, together, meter, deadline))
+        return [
+            self._run_chunks(model, row, meter, deadline)
+            if CHUNKS in row.features
+            else next(outcomes)
+            for row in rows
+        ]
 
     def decode(self, item: EmbeddingInput, rows: Sequence[Row], outputs: Sequence[Outputs]) -> Any:
-        parameters = item.parameters
-        normalize = parameters.normalize
+        if item.starts:
+            return [self._result(item, {OUTPUT: each}) for each in outputs[0][OUTPUT]]
+        return self._result(item, outputs[0])
+
+    def _result(self, item: EmbeddingInput, outputs: Outputs) -> Any:
+        normalize = item.parameters.normalize
         vector = self.vector(
-            outputs[0],
+            outputs,
             normalize=self.modules.normalizes if normalize is None else normalize,
-            dimensions=parameters.dimensions,
+            dimensions=item.parameters.dimensions,
         )
-        return parameters.result(vector)
+        return item.parameters.result(vector)
+
+    def _read_chunks(self, inputs: Any, parameters: EmbeddingParameters) -> EmbeddingInput:
+        """Return the chunks as one text; a space is between two without white space there.
+
+        Raises:
+            BadRequest: they are no list of texts.
+            Unprocessable: the vectors of this model are no means over tokens.
+        """
+        check_object(inputs, FORMS, ("chunks",))
+        if self.modules.pooling.modes != ["mean"] or not self.tokenizer.is_fast:
+            raise Unprocessable(
+                "Late chunking needs a model whose vectors are the mean over tokens, and a fast"
+                " tokenizer; embed each text by itself."
+            )
+        if parameters.names_results:
+            raise BadRequest(
+                "parameters: late chunking has one vector for each chunk; leave return_sparse and"
+                " return_colbert_vecs out."
+            )
+        text, starts = "", list[int]()
+        for number, chunk in enumerate(
+            check_list(inputs["chunks"], "chunks", self.settings.max_rows, "chunk")
+        ):
+            checked = check_text(chunk, f"chunks[{number}]", self.max_characters)
+            starts.append(len(text))
+            is_apart = not text or text[-1].isspace() or checked[:1].isspace()
+            text += checked if is_apart else f" {checked}"
+        whole = replace(self.read_text(text, "chunks", parameters), truncate=False)
+        return EmbeddingInput(
+            whole, parameters, starts=[len(whole.prompt) + each for each in starts]
+        )
+
+    def _run_chunks(self, model: Model, row: Row, meter: Meter, deadline: Deadline) -> RowOutcome:
+        if not model.capabilities.pools_chunks:
+            return Unprocessable(
+                "Late chunking is not done by this exported graph, which has one vector for each"
+                " text; embed each text by itself, or set save_mode: pretrained."
+            )
+        (outcome,) = super().run(model, [row], meter, deadline)
+        return outcome
 
     def _check_results(self, parameters: EmbeddingParameters) -> None:
         """Check that the model has what a request chose.
@@ -140,6 +231,25 @@ class Task(EmbeddingTask[EmbeddingInput]):
             )
         if not parameters.return_dense:
             raise BadRequest(NOTHING_CHOSEN)
+
+
+def _with_chunks(item: EmbeddingInput, rows: Sequence[Row]) -> list[Row]:
+    """Return the row of a text with the number of each token's chunk.
+
+    A token belongs to the chunk that has its last character, and a special token to the chunk of
+    the token before it.
+
+    Raises:
+        BadRequest: a chunk has no token.
+    """
+    (row,) = rows
+    if not isinstance(row, Window):
+        raise TypeError(row)
+    ends = (bisect_right(item.starts, end - 1) for _, end in row.encoding.offsets)
+    chunks = [max(1, each) for each in accumulate(ends, max)]
+    if empty := set(range(1, len(item.starts) + 1)).difference(chunks):
+        raise BadRequest(f"chunks[{min(empty) - 1}] has no tokens; leave it out.")
+    return [replace(row, features={**row.features, CHUNKS: chunks})]
 
 
 class MultiVectorTask(Task):

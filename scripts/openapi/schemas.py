@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ from hf_serve.handlers.protocols.kserve_v1 import KServeError
 from hf_serve.handlers.protocols.open_inference import InferenceResponse
 from hf_serve.handlers.protocols.open_inference.tensors import InferenceRequest
 from hf_serve.handlers.protocols.openai.types import ChatMessage
+from hf_serve.handlers.types.model_info import Columns
 from hf_serve.handlers.types.parameters import PlainSchema, parameter_schemas
 
 
@@ -166,7 +167,7 @@ OLD = "A body of TorchServe's own Hugging Face example."
 def bodies(mode: str, known: Mapping[str, Schema]) -> dict[str, Schema]:
     """Return the bodies of a mode by name."""
     task = tasks.get(mode)
-    old = _object_of_inputs(known, task.description.wire.input_columns[0][0])
+    old = _object_of_inputs(known, task.description.wire.input_columns)
     parameters = task.parameters.__name__
     found = {
         "PredictionBody": _body(
@@ -210,11 +211,13 @@ def _instances(parameters: str, old: Schema) -> Schema:
     return closed({"instances": instances, "parameters": ref(parameters)}, "instances")
 
 
-def _object_of_inputs(known: Mapping[str, Schema], column: str) -> Schema:
-    """Return the object form of a mode's inputs, or an object with their only column."""
+def _object_of_inputs(known: Mapping[str, Schema], columns: Sequence[Columns]) -> Schema:
+    """Return the object form of a mode's columns, or an object with their only column."""
     kinds = [_resolved(each, known) for each in [known["Inputs"], *alternatives(known["Inputs"])]]
+    column, names = columns[0][0], {name for each in columns for name in each}
     of_one = {"properties": {column: TEXT}, "required": [column]}
-    return next((kind for kind in kinds if kind.get("type") == "object"), of_one)
+    found = (kind for kind in kinds if not names.isdisjoint(kind.get("properties", ())))
+    return next(found, of_one)
 
 
 def _resolved(schema: Schema, known: Mapping[str, Schema]) -> Schema:

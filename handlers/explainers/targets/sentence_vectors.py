@@ -55,6 +55,8 @@ class EmbeddingTarget(TextExplanationTarget[sentence_embedding.Task]):
 
     def parse(self, request: Request, settings: TextExplanationParameters) -> EmbeddingInput:
         item = self.task.parse(request)
+        if item.starts:
+            raise BadRequest("Chunks are not explained; send a text.")
         if settings.target is None:
             return item
         other = self.task.read_text(settings.target, "target", item.parameters)

@@ -22,13 +22,22 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import ConfigDict, Field, PositiveInt, SkipValidation
 from typing_extensions import TypedDict
 
-from ...errors import BadRequest, Unprocessable
+from ...errors import BadRequest, RequestError, Unprocessable
 from ...http.request import HttpRequest
 from ...http.response import HttpResponse, encode_json
 from ...types.embeddings import PROMPT_KEYS
 from ...types.model_info import ModelInfo
 from ...types.request import Request, TokenCount
-from ..base import KeyTable, ParsedRequest, Route, ignored, refused, texts_or_ids, tokens_read
+from ..base import (
+    KeyTable,
+    ParsedRequest,
+    Route,
+    ignored,
+    refused,
+    texts_or_ids,
+    tokens_read,
+    with_names,
+)
 from ..content import ContentPart, ImageItem, TextItem, content_input, image_input, item_input
 from ..truncation import PromptTokens, truncation_parameters
 from .bodies import SCHEDULING
@@ -82,6 +91,7 @@ class EmbeddingBody(Body):
     input_type: str | None = None
     prompt_name: str | None = None
     prompt: str | None = None
+    late_chunking: bool = False
 
     def parameters(self, model: ModelInfo) -> dict[str, Any]:
         """Return the parameters of the embedding task."""
@@ -110,7 +120,6 @@ KEYS = KeyTable.of(
         endianness=["native", "little"],
         embedding_type=["float", ["float"]],
         instruction=[],
-        late_chunking=False,
         return_multivector=False,
     ),
 )
@@ -156,9 +165,27 @@ class Embeddings(Endpoint[EmbeddingBody]):
         if body.input is None:
             raise BadRequest("input is missing; add it.")
         items = texts_or_ids(body.input, "input", self.model.limits.max_rows)
+        if body.late_chunking:
+            return [self._chunks(items)]
         if body.modality == "image":
             return [_image(each, self.model) for each in items]
         return [item_input(each, "input", self.model) for each in items]
+
+    def _chunks(self, items: Sequence[Any]) -> Any:
+        """Return the input of texts that are read in one forward.
+
+        Raises:
+            Unprocessable: the model does not do that.
+        """
+        if self.model.mode != "sentence_embedding":
+            raise Unprocessable(
+                "late_chunking cannot be done by this server for this model; leave it out."
+            )
+        return {"chunks": list(items)}
+
+    def failure(self, parsed: ParsedRequest, outcomes: Sequence[Any]) -> RequestError | None:
+        error = super().failure(parsed, outcomes)
+        return with_names(error, {"chunks": "input"}) if error else None
 
     def _message(self, body: EmbeddingBody) -> Any:
         """Return the content of the only message.
@@ -180,6 +207,8 @@ class Embeddings(Endpoint[EmbeddingBody]):
 
     def write(self, parsed: ParsedRequest, results: Sequence[Any]) -> HttpResponse:
         tokens = tokens_read(parsed.requests)
+        if parsed.context.body.late_chunking:
+            (results,) = results
         embeddings: EmbeddingList = {
             "object": "list",
             "data": [

@@ -295,3 +295,72 @@ def test_a_graph_has_all_vectors(bge_m3: Path, tmp_path: Path, packs: bool) -> N
         [list(reply) for reply in Served(folder, MODE, **each).post(*bodies)] for each in (keys, {})
     )
     assert not differences(found, expected, 1e-4)
+
+
+CHUNKS = [
+    "Berlin is the capital of Germany.",
+    "Its people number 3.85 million.",
+    " The city grows.",
+]
+
+
+@pytest.fixture(scope="module")
+def mean(tmp_path_factory: Any) -> Served:
+    """A model with the mean over tokens, dense layers and normalization behind it."""
+    return Served(write(tmp_path_factory.mktemp("mean") / "model", "modernbert"), MODE)
+
+
+def pooled_late(model: Served, chunks: list[str], prompt: str = "") -> Any:
+    """Return the means over the tokens of chunks, as the authors' evaluation has their bounds."""
+    task = model.engine.task
+    tokenizer, joined = task.checkpoint.tokenizer, f"{prompt}{chunks[0]} {chunks[1]}{chunks[2]}"
+    module: Any = model.engine.model
+    inputs = tokenizer(joined, return_tensors="pt")
+    with torch.inference_mode():
+        states = module.module.module(**inputs).last_hidden_state[0]
+    lengths = [
+        len(tokenizer(text, add_special_tokens=False)["input_ids"])
+        for text in (f"{prompt}{chunks[0]}", f" {chunks[1]}", chunks[2])
+    ]
+    assert sum(lengths) == len(states) - 2
+    ends = np.cumsum([1 + lengths[0], lengths[1], lengths[2] + 1])
+    starts = [0, *ends[:-1]]
+    means = [states[start:end].mean(0).numpy() for start, end in zip(starts, ends, strict=True)]
+    return [mean / np.linalg.norm(mean) for mean in means]
+
+
+def test_chunks_have_the_means_over_their_tokens_in_the_whole_document(mean: Served) -> None:
+    for prompt in ("", "A text: "):
+        found = mean.ask({"chunks": CHUNKS}, prompt=prompt)
+        np.testing.assert_allclose(found, pooled_late(mean, CHUNKS, prompt), atol=1e-5)
+    alone = mean.ask({"chunks": CHUNKS[:1]})
+    np.testing.assert_allclose(alone, [mean.ask(CHUNKS[0])], atol=1e-6)
+    bodies = [{"inputs": each} for each in (CHUNKS[0], {"chunks": CHUNKS}, "dull")]
+    (_, first), (_, found), (_, last) = mean.post(*bodies)
+    assert not differences(found, mean.ask({"chunks": CHUNKS}), 1e-5)
+    assert not differences([first, last], [mean.ask(CHUNKS[0]), mean.ask("dull")], 1e-5)
+    short = mean.ask({"chunks": CHUNKS}, dimensions=4, precision="int8")
+    assert [len(each) for each in short] == [4, 4, 4]
+
+
+def test_chunks_that_no_forward_reads_are_refused(mean: Served, model: Served) -> None:
+    assert mean.refuse({"chunks": ["Ada.", " "]}) == (400, Sentence("chunks[1]"))
+    assert mean.refuse({"chunks": []}) == (400, Sentence("chunks"))
+    assert mean.refuse({"chunks": ["Ada.", 5]}) == (400, Sentence("chunks[1]"))
+    assert mean.refuse({"parts": ["Ada."]}) == (400, Sentence("parts", "chunks"))
+    assert mean.refuse({"chunks": [LONG] * 40}) == (413, Sentence("128"))
+    assert model.refuse({"chunks": CHUNKS}) == (422, Sentence("mean over tokens"))
+    ((status, answer),) = mean.post(explanation_of({"inputs": {"chunks": CHUNKS}}))
+    assert (status, answer["message"]) == (400, Sentence("Chunks"))
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_graph_refuses_chunks_and_answers_texts(tmp_path: Path) -> None:
+    folder = write(tmp_path / "model", "alone")
+    keys = {"save_mode": "torchscript", "dtype": "float32"}
+    export(folder, ModelConfig.parse({"handler": {"mode": MODE, **keys}}), folder)
+    graph = Served(folder, MODE, **keys)
+    (refusal, (status, _)) = graph.post({"inputs": {"chunks": CHUNKS}}, {"inputs": FINE})
+    assert (refusal[0], refusal[1]["message"]) == (422, Sentence("save_mode: pretrained"))
+    assert status == 200

@@ -20,7 +20,7 @@ from hf_serve.handlers.types.request import Request
 from tests.handlers.protocols.test_protocols import MODEL
 from tests.samples import FINE
 from tests.sentences import Sentence, refused
-from tests.serving import Served, explanation_of, read_json
+from tests.serving import Served, differences, explanation_of, read_json
 
 EMBEDS = replace(
     MODEL,
@@ -129,6 +129,7 @@ def test_embeddings_have_their_place_and_the_tokens_that_were_read(path: str) ->
         ({"messages": [{"role": "user", "content": "a"}]}, 422, ["messages"]),
         ({"input": "a", "truncate_prompt_tokens": 17}, 400, ["truncate_prompt_tokens", 17, 16]),
         ({"input": "a", "truncate_prompt_tokens": 0}, 400, ["truncate_prompt_tokens", 0]),
+        ({"input": ["a", "b"], "late_chunking": True}, 422, ["late_chunking"]),
     ],
 )
 def test_a_body_that_cannot_be_answered_is_refused(
@@ -165,3 +166,19 @@ def test_clients_get_float32_whatever_the_yaml_sets(checkpoint: Callable[..., Pa
     )
     decoded = np.frombuffer(base64.b64decode(coded), dtype="<f4")
     assert decoded == pytest.approx(numbers, abs=1e-5)
+
+
+def test_late_chunking_reads_the_texts_of_a_body_together(checkpoint: Callable[..., Path]) -> None:
+    model = Served(checkpoint("sentence_embedding"), "sentence_embedding")
+    chunks = [FINE, "It rains today."]
+    body = {"input": chunks, "late_chunking": True}
+    wrong = {"input": [FINE, " "], "late_chunking": True}
+    (status, answer), (refusal, error) = model.post(
+        request_to("v1/embeddings", body), request_to("v1/embeddings", wrong)
+    )
+    assert (status, refusal) == (200, 400)
+    assert [each["index"] for each in answer["data"]] == [0, 1]
+    vectors = [each["embedding"] for each in answer["data"]]
+    assert not differences(vectors, model.ask({"chunks": chunks}), 1e-6)
+    assert answer["usage"]["prompt_tokens"] > len(FINE.split())
+    assert error["error"]["message"] == Sentence("input[1]")
