@@ -235,6 +235,8 @@ class Steps(ABC):
                 )
             sequences += row.sequences
         state.rows = rows
+        if state.request.token_count is not None:
+            state.request.token_count.tokens = sum(row.tokens for row in rows)
         http_id = state.http_request_id
         self._rows[http_id] += sequences
         self._result_numbers[http_id] += self._task.result_numbers(state.input, rows)
@@ -302,8 +304,6 @@ class PredictionSteps(Steps):
         overrun = self._deadline.overrun
         if overrun > self._allowed_overrun or overrun == math.inf:
             raise self._out_of_time("result was written")
-        if state.request.token_count is not None:
-            state.request.token_count.tokens = sum(row.tokens for row in state.rows)
         state.result = self._task.decode(state.input, state.rows, state.outputs)
         state.outputs = ()
 

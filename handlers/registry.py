@@ -201,6 +201,7 @@ PROTOCOLS = Registry(
     "protocols",
     "Protocol",
     (
+        "anthropic",
         "cohere",
         "openai",
         "text_embeddings_inference",

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import takewhile
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from transformers import StoppingCriteria
@@ -54,6 +54,7 @@ class GenerationState:
         prompt: the tokens of the prompt with their log probabilities, where they are requested.
         omits_last: whether the text omits the last token, which ended the sequence.
         reasoning_tokens: the number of tokens of the thoughts that the text begins with.
+        stop_string: the stop string that ended the sequence; None for another end.
     """
 
     text: str
@@ -65,6 +66,7 @@ class GenerationState:
     prompt: Sequence[GeneratedToken] = field(default=(), repr=False)
     omits_last: bool = False
     reasoning_tokens: int = 0
+    stop_string: str | None = None
 
     @property
     def kept_tokens(self) -> int:
@@ -222,29 +224,29 @@ class StopTracker:
         if not new:
             return state
         text = state.text + new
-        place = find_stop(text, self.stop_strings, len(state.text))
+        found = find_stop(text, self.stop_strings, len(state.text))
         longer = replace(state, text=text)
         named = self._find_special_stop(longer, len(new)) if state.hidden else None
-        places = [each for each in (place, named) if each is not None]
-        return _cut(longer, min(places)) if places else longer
+        stops = [each for each in (found, named) if each is not None]
+        return _cut(longer, min(stops)) if stops else longer
 
     def _append_hidden(self, state: GenerationState, name: str) -> GenerationState:
         """Return a state with a special token that the text omits, finished as by new text."""
         hidden = (*state.hidden, (len(state.text), name))
         state = replace(state, hidden=hidden[-self._longest_special_stop :])
-        place = self._find_special_stop(state, 0)
-        return state if place is None else _cut(state, place)
+        found = self._find_special_stop(state, 0)
+        return state if found is None else _cut(state, found)
 
-    def _find_special_stop(self, state: GenerationState, new: int) -> int | None:
-        """Return the position of the first stop string with a special token that the text omits.
+    def _find_special_stop(self, state: GenerationState, new: int) -> FoundStop | None:
+        """Return the first stop string with a special token that the text omits.
 
         Args:
             state: the state.
             new: the number of new characters at the end of its text.
         """
         whole = _TextWithSpecialTokens(state, self._longest_special_stop + new)
-        place = find_stop(whole.text, self._special_stops)
-        return None if place is None else whole.place(place)
+        found = find_stop(whole.text, self._special_stops)
+        return None if found is None else FoundStop(whole.place(found.place), found.text)
 
     def _special_stop_start(self, state: GenerationState) -> int:
         """Return the start of the last part of a text that may become such a stop string."""
@@ -314,10 +316,15 @@ class _TextWithSpecialTokens:
         return self._start + index - sum(left_out)
 
 
-def _cut(state: GenerationState, place: int) -> GenerationState:
-    records = tuple(record for record in state.records if record.start < place)
-    reason: FinishReason = "stop_sequence"
-    return replace(state, text=state.text[:place], finish_reason=reason, records=records)
+def _cut(state: GenerationState, found: FoundStop) -> GenerationState:
+    place, stop = found
+    return replace(
+        state,
+        text=state.text[:place],
+        finish_reason="stop_sequence",
+        records=tuple(record for record in state.records if record.start < place),
+        stop_string=stop,
+    )
 
 
 class DeadlineCriterion(StoppingCriteria):
@@ -504,11 +511,18 @@ class PromptLookupCriterion(SequenceCriterion):
         return [texts[-1].finish_reason is not None]
 
 
-def find_stop(text: str, stops: Sequence[str], seen: int = 0) -> int | None:
-    """Return the position of the first stop string; the first `seen` characters have none."""
+class FoundStop(NamedTuple):
+    """A stop string in a text, and the position at which it begins."""
+
+    place: int
+    text: str
+
+
+def find_stop(text: str, stops: Sequence[str], seen: int = 0) -> FoundStop | None:
+    """Return the first stop string; the first `seen` characters have none."""
     starts = ((stop, max(0, seen - len(stop) + 1)) for stop in stops)
-    places = [place for stop, start in starts if (place := text.find(stop, start)) >= 0]
-    return min(places, default=None)
+    found = [FoundStop(at, stop) for stop, start in starts if (at := text.find(stop, start)) >= 0]
+    return min(found, default=None)
 
 
 def _overlap(text: str, stop: str) -> int:

@@ -104,8 +104,8 @@ class HttpTextStream(TextStream, ABC):
         self.send(self.part(new, tokens, first=first))
 
     def send(self, parts: bytes) -> None:
-        """Send encoded parts, where the request can be answered in parts."""
-        if self._http_request.send is not None:
+        """Send encoded parts if there are any, where the request can be answered in parts."""
+        if parts and self._http_request.send is not None:
             self._http_request.send(_response(self._http_request, self.stream, parts))
 
 

@@ -98,6 +98,7 @@ class StreamDetails(TypedDict):
     generated_tokens: int
     input_length: int
     seed: int | None
+    stop_sequence: NotRequired[str]
 
 
 class TokenEvent(ShownToken):

@@ -22,6 +22,7 @@ from ..errors import BadRequest, WholeErrorBody
 from ..http.request import HttpRequest
 from ..types.parameters import parse_body
 from ..types.request import MAX_MESSAGES, Operation, Request, TokenIds, TokenizedText
+from ..types.structured_output import Tools
 from .base import (
     NO_BODY,
     BaseProtocol,
@@ -59,6 +60,7 @@ class TokenizeBody(TokenizerBody):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    tools: Tools | None = None
 
 
 class DetokenizeBody(TokenizerBody):
@@ -95,7 +97,6 @@ TOKENIZE_ROUTE = Route(
         ignored("request_id", "user"),
         refused(
             return_token_strs=False,
-            tools=[],
             truncate_prompt_tokens=[],
             mm_processor_kwargs=[],
             media_io_kwargs=[],
@@ -164,6 +165,7 @@ class Protocol(BaseProtocol):
             "add_generation_prompt",
             "continue_final_message",
             "chat_template_kwargs",
+            "tools",
         }
         parameters = body.model_dump(include=named, exclude_none=True)
         return ParsedRequest(

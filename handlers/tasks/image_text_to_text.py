@@ -20,7 +20,6 @@ from typing import Annotated, Any, Literal, NotRequired
 
 import numpy as np
 import torch
-from PIL import Image
 from pydantic import Field
 from tokenizers import Encoding
 from transformers import ProcessorMixin
@@ -57,7 +56,7 @@ from ..types.model_info import (
     Wire,
 )
 from ..types.parameters import check_text
-from ..types.request import Request, TokenIds
+from ..types.request import Request, TokenIds, TokenizedText
 from . import text_generation
 from .bases.media import FILE_CHARACTERS, MediaReader
 from .text_generation import Generated, PromptInput
@@ -234,6 +233,19 @@ class Task(text_generation.Task):
             )
         return found
 
+    def tokenize_media(self, request: Request) -> TokenizedText | None:
+        item = self._parse_prompt(request, self.read_parameters(request.parameters))
+        if not _files(item):
+            return None
+        (found,) = self._reader.read(
+            lambda *given: [self._features(*given)], [item], [_files(item)]
+        )
+        if isinstance(found, RequestError):
+            raise found
+        ids = found[0]["input_ids"]
+        names = self.tokenizer.convert_ids_to_tokens(ids.tolist())
+        return TokenizedText(item.prompt, ids, None, {}, names)
+
     @property
     def _default_new_tokens(self) -> int:
         return int(self.settings.max_length or self.generation_config.max_new_tokens or NEW_TOKENS)
@@ -325,9 +337,7 @@ class Task(text_generation.Task):
         Raises:
             RequestError: a file is no image, or the prompt has too many tokens.
         """
-        most = self.settings.max_image_pixels
-        images = [read_image(file, "The image", most) for file in files]
-        features = self._features(item, images)
+        features = self._features(item, files)
         ids = features["input_ids"]
         if self.max_tokens is not None and len(ids) > self.max_tokens:
             raise TextTooLong(
@@ -343,9 +353,11 @@ class Task(text_generation.Task):
         ]
 
     def _features(
-        self, item: PromptInput, images: Sequence[Image.Image]
+        self, item: PromptInput, files: Sequence[bytes]
     ) -> dict[str, np.ndarray[Any, Any]]:
         """Return the model inputs; inputs of tokens lack the first dimension of a batch."""
+        most = self.settings.max_image_pixels
+        images = [read_image(file, "The image", most) for file in files]
         bos = self.tokenizer.bos_token
         # A chat template has the first token itself.
         begins = bool(bos and item.prompt.startswith(bos))
@@ -353,7 +365,7 @@ class Task(text_generation.Task):
         given = {} if adds is None else {"add_special_tokens": adds}
         try:
             found: Mapping[str, torch.Tensor] = self._processor(
-                text=[item.prompt], images=[list(images)], return_tensors="pt", **given
+                text=[item.prompt], images=[images], return_tensors="pt", **given
             )
         except ValueError as error:
             raise Unprocessable(

@@ -73,7 +73,8 @@ COMPARED_TOKENS = 1024
 class Details(TypedDict):
     """Why a text ended (`length`, `eos_token` or `stop_sequence`), and what it took.
 
-    `reasoning_tokens` counts the generated tokens that are thoughts.
+    `stop_sequence` is the text of `stop` that ended it. `reasoning_tokens` counts the generated
+    tokens that are thoughts.
 
     `tokens` are the tokens of the text, with log probabilities, and `top_tokens` the most likely
     ones in the place of each. `prefill` and `prefill_top_tokens` have the same of the prompt;
@@ -85,6 +86,7 @@ class Details(TypedDict):
     reasoning_tokens: NotRequired[int]
     input_length: int
     seed: int | None
+    stop_sequence: NotRequired[str]
     prefill: NotRequired[list[TextToken]]
     tokens: NotRequired[list[TextToken]]
     top_tokens: NotRequired[list[list[TextToken]]]
@@ -190,6 +192,8 @@ def details(
         input_length=len(row),
         seed=parameters.seed,
     )
+    if text.stop_string is not None:
+        found["stop_sequence"] = text.stop_string
     if not parameters.returns_logprobs:
         return {"details": found}
     tokens = text.recorded_tokens()

@@ -51,8 +51,8 @@ def _check_depth(schema: Any) -> Any:
     return schema
 
 
-def _check_object(schema: dict[str, Any] | None) -> dict[str, Any] | None:
-    kind = (schema or {}).get("type", "object")
+def _check_object(schema: dict[str, Any]) -> dict[str, Any]:
+    kind = schema.get("type", "object")
     if "object" not in (kind if isinstance(kind, list) else [kind]):
         raise ValueError('describes no object, which arguments are; give it "type": "object"')
     return schema
@@ -76,16 +76,21 @@ class Grammar(BaseModel):
     strict: bool = True
 
 
+FunctionLabel = Annotated[str, Field(pattern="^[a-zA-Z0-9_-]{1,64}$")]
+# The JSON schema of an object.
+ArgumentsSchema = Annotated[
+    dict[str, Any], AfterValidator(_check_depth), AfterValidator(_check_object)
+]
+
+
 class Function(BaseModel):
     """A function that the model may call; `parameters` is the JSON schema of its arguments."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
-    name: Annotated[str, Field(pattern="^[a-zA-Z0-9_-]{1,64}$")]
+    name: FunctionLabel
     description: str | None = None
-    parameters: Annotated[
-        dict[str, Any] | None, AfterValidator(_check_depth), AfterValidator(_check_object)
-    ] = None
+    parameters: ArgumentsSchema | None = None
     strict: bool | None = None
 
 

@@ -15,6 +15,7 @@ class Api(StrEnum):
     """Whose address it is, which decides the shape of errors."""
 
     OPENAI = "OpenAI"
+    ANTHROPIC = "Anthropic"
     COHERE = "Cohere"
     VLLM = "vLLM"
     EMBEDDINGS = "Text Embeddings Inference"
@@ -44,7 +45,7 @@ class Address:
     @property
     def names_model_in_body(self) -> bool:
         """Whether clients name the model in the key `model` of the body."""
-        return self.api in (Api.OPENAI, Api.COHERE, Api.VLLM)
+        return self.api in (Api.OPENAI, Api.ANTHROPIC, Api.COHERE, Api.VLLM)
 
 
 _TEXT, _MESSAGES = "A lovely film.", [{"role": "user", "content": "Hello"}]
@@ -55,6 +56,15 @@ ADDRESSES = (
     Address("/v1/chat/completions", Api.OPENAI, "continues_prompts", {"messages": _MESSAGES}),
     Address("/v1/completions", Api.OPENAI, "continues_prompts", {"prompt": "Once upon a time"}),
     Address("/v1/responses", Api.OPENAI, "continues_prompts", {"input": "Hello"}),
+    Address(
+        "/v1/messages",
+        Api.ANTHROPIC,
+        "continues_prompts",
+        {"messages": _MESSAGES, "max_tokens": 20},
+    ),
+    Address(
+        "/v1/messages/count_tokens", Api.ANTHROPIC, "continues_prompts", {"messages": _MESSAGES}
+    ),
     Address("/v1/embeddings", Api.OPENAI, "embed", {"input": _TEXT}),
     Address("/embeddings", Api.OPENAI, "embed", {"input": _TEXT}),
     Address("/v1/moderations", Api.OPENAI, "predict", {"input": _TEXT}),

@@ -18,6 +18,13 @@ from hf_serve.hosts.asgi.addresses import Api
 # Text Embeddings Inference and Text Generation Inference have other words for the same statuses.
 _EMBEDDINGS_TYPES = {429: "Overloaded", 503: "Overloaded"}
 _GENERATION_TYPES = {429: "overloaded", 503: "overloaded"}
+_ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
 
 
 class UnknownModel(NotFound):
@@ -102,6 +109,10 @@ def error_body(
     if api == Api.OPENAI:
         type_ = "server_error" if status >= 500 else "invalid_request_error"
         return {"error": {"message": message, "type": type_, "param": param, "code": code}}
+    if api == Api.ANTHROPIC:
+        default = "api_error" if status >= 500 else "invalid_request_error"
+        type_ = _ANTHROPIC_TYPES.get(status, default)
+        return {"type": "error", "error": {"type": type_, "message": message}}
     if api == Api.COHERE:
         return {"message": message, "detail": message}
     if api == Api.EMBEDDINGS:

@@ -27,6 +27,7 @@ from hf_serve.handlers.types.parameters import ExplanationParameters
 from hf_serve.scripts.installation import ROOT
 from hf_serve.scripts.write_docs import render
 from tests.docs.pages import DOCS, PAGES, Block, blocks, calls
+from tests.handlers.generation.test_chat import TEMPLATE
 from tests.serving import Served
 
 LINK = re.compile(r"(?<!`)\]\((?!https?://)([^)\s#]*)(?:#([^)\s]+))?\)")
@@ -132,11 +133,19 @@ def broken(found: list[Block], read: Callable[[str], object]) -> list[str]:
     return errors
 
 
-def test_curl_commands_are_answered(served: Callable[..., Served]) -> None:
+@pytest.fixture
+def models(served: Callable[..., Served], monkeypatch: Any) -> Callable[..., Served]:
+    """The models of the examples, of which the one that generates texts reads chats."""
+    tokenizer = served("text_generation").engine.task.checkpoint.tokenizer
+    monkeypatch.setattr(tokenizer, "chat_template", TEMPLATE)
+    return served
+
+
+def test_curl_commands_are_answered(models: Callable[..., Served]) -> None:
     wrong, refused = [], {block.after: int(found[1]) for block, found in shown_statuses()}
     for block in CURLS:
         for call in calls(block):
-            dispatcher = Dispatcher(served(call.mode).engine, call.mode)
+            dispatcher = Dispatcher(models(call.mode).engine, call.mode)
             (answer,) = dispatcher.dispatch([call.http_request], Meter())
             if answer.status != refused.get(block, 200):
                 wrong.append(f"{block}: {answer.status} {answer.body!r}")
@@ -150,14 +159,14 @@ def shown_statuses() -> Iterator[tuple[Block, re.Match[str]]]:
             yield block, found
 
 
-def test_answers_have_the_keys_that_are_shown(served: Callable[..., Served]) -> None:
+def test_answers_have_the_keys_that_are_shown(models: Callable[..., Served]) -> None:
     wrong = []
     answers = [block for block in blocks("json") if block.title == "Answer"]
     assert answers
     for block in answers:
         assert block.after, f"{block} follows no request"
         (call,) = calls(block.after)
-        ((status, answer),) = served(call.mode).post(call.http_request)
+        ((status, answer),) = models(call.mode).post(call.http_request)
         if status != 200 or keys_of(answer) != keys_of(json.loads(block.text)):
             wrong.append(f"{block}: {status}, keys {keys_of(answer)}")
     assert not wrong

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hf_serve.scripts.serving.server import Server
-from tests.e2e.clients import FRAMEWORKS, OLDER_CLIENTS, run_program
+from tests.e2e.clients import FRAMEWORKS, OLDER_CLIENTS, PYTHON, run_program
 from tests.e2e.test_openai import MESSAGES, PROMPT, generated
 
 TOKENS = 20
@@ -52,6 +52,13 @@ def test_the_client_of_tgi(job: dict[str, Any], text: str) -> None:
     assert found["chat"] == text
     assert found["asynchronous"] == [text, text]
     assert all(found[name].endswith(TOO_LONG) for name in ("error", "stream_error", "chat_error"))
+
+
+def test_anthropics_client(job: dict[str, Any], text: str) -> None:
+    system, *messages = MESSAGES
+    told = {"url": job["versioned_url"], "system": system["content"], "messages": messages}
+    found = run_program(PYTHON, "anthropic_client", {**job, **told, **NAMED})
+    check_messages(found, text)
 
 
 def test_instructor(job: dict[str, Any]) -> None:
@@ -116,6 +123,18 @@ def test_litellm(job: dict[str, Any], text: str) -> None:
             assert TOO_HOT in answers[name]["message"]
         # Its users have it try a model that takes longer texts.
         assert answers["too_long"]["class"] == "ContextWindowExceededError"
+
+
+def check_messages(found: dict[str, Any], text: str) -> None:
+    """Check what Anthropic's client got."""
+    assert found["answer"] == "".join(found["stream"]) == found["streamed"] == text
+    whole, streamed = found["usage"]
+    assert whole == streamed and whole["output_tokens"] == TOKENS
+    assert found["counted"] == whole["input_tokens"]
+    assert found["stop_reason"] == "max_tokens" and found["object"]
+    assert found["called"] == ["animal", "place"] and found["final"]
+    assert found["error"]["type"] == "invalid_request_error"
+    assert "temperature is 9; it should be less than or equal to 1" in found["error"]["message"]
 
 
 def check_chats(found: dict[str, Any], text: str) -> None:

@@ -116,6 +116,13 @@ def test_llama_indexs_chat_class_asks_the_model_by_its_name(
     assert found["answer"] == "".join(found["stream"]) == chat
 
 
+def test_anthropics_client_has_the_key_in_its_own_header(one_url: str, chat: str) -> None:
+    asked = {"system": "", "messages": MESSAGES, "count": 12}
+    found = run_client("anthropic_client", url=one_url, key=KEY, model=WRITER, **asked)
+    assert found["answer"] == "".join(found["stream"]) == chat
+    assert found["called"] == ["animal", "place"]
+
+
 def test_tritons_client_reads_metadata_and_asks_versions(server: Server, answers: Any) -> None:
     found = answers["triton"]
     assert (found["ready"], found["inputs"][0]["datatype"]) == (True, "BYTES")

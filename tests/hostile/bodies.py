@@ -173,6 +173,18 @@ def _response(random: Random, mode: str, size: int) -> tuple[bytes, dict[str, st
     return _in_json(random, {"input": given, **settings}, size)
 
 
+def _messages(random: Random, mode: str, size: int) -> tuple[bytes, dict[str, str]]:
+    call = {"type": "tool_use", "id": "a", "name": "look", "input": {"kind": "fox"}}
+    result = {"type": "tool_result", "tool_use_id": "a", "content": "A fox."}
+    image = {"type": "image", "source": {"type": "base64", "media_type": "a/b", "data": "AAAA"}}
+    blocks = [{"type": "text", "text": "Who sings?"}, call, result, image]
+    given = {"role": random.choice(["user", "assistant"]), "content": [random.choice(blocks)]}
+    tool = {"name": "look", "input_schema": {"type": "object", "properties": {}}}
+    messages = [{"role": "user", "content": "Who sings?"}, given]
+    settings = {"system": "Be brief.", "tools": [tool], "max_tokens": 2, "stream": True}
+    return _in_json(random, {"messages": messages, **settings}, size)
+
+
 def _generate(random: Random, mode: str, size: int) -> tuple[bytes, dict[str, str]]:
     parameters = {"max_new_tokens": 2, "temperature": 0.5, "details": True, "stop": ["a"]}
     return _in_json(random, {"inputs": "Once upon", "parameters": parameters}, size)
@@ -362,6 +374,7 @@ HEADERS: dict[str, list[str]] = {
     "url_path": [
         "v1/completions",
         "v1/responses",
+        "v1/messages",
         "v2/models/m/infer",
         "generate_stream",
         "tokenize",
@@ -400,6 +413,7 @@ ANY: list[Make] = [
     _chat,
     _prompt,
     _response,
+    _messages,
     _generate,
     _to_tokenize,
     _ids,
@@ -416,6 +430,7 @@ ROUTES: dict[str, tuple[int, list[Make]]] = {
     "/predictions/{name}/1.0/v1/chat/completions": (8, [_chat]),
     "/predictions/{name}/1.0/v1/completions": (8, [_prompt]),
     "/predictions/{name}/1.0/v1/responses": (6, [_response]),
+    "/predictions/{name}/1.0/v1/messages": (6, [_messages]),
     "/predictions/{name}/1.0/generate": (4, [_generate]),
     "/predictions/{name}/1.0/generate_stream": (4, [_generate]),
     "/predictions/{name}/1.0/tokenize": (5, [_to_tokenize]),

@@ -37,6 +37,7 @@ from ...telemetry.metrics import Meter
 from ...types.model_info import Limits
 from ...types.parameters import Parameters, check_text, in_lower_case, json_type
 from ...types.request import Request, TokenIds, TokenizedText
+from ...types.structured_output import Tools
 from ..base import BaseTask
 from ..warmup import BatchingTrial
 
@@ -222,6 +223,17 @@ class TextTask(BaseTask[InputT, RowT]):
         """Whether a text that is too long is truncated: `truncation`, by default true."""
         return self.settings.truncation is not False
 
+    def tokenize_media(self, request: Request) -> TokenizedText | None:
+        """Return the tokens of a chat with files, with the tokens of its files.
+
+        Returns:
+            None for a request without files, which most modes do not read.
+
+        Raises:
+            RequestError: the request is wrong, or a file cannot be read.
+        """
+        return None
+
     def encode_texts(
         self,
         texts: Sequence[Text],
@@ -342,6 +354,8 @@ class TokenizationParameters(Parameters):
     """Ends the prompt of a chat within its last message."""
     chat_template_kwargs: dict[str, Any] = Field(default={}, max_length=MAX_TEMPLATE_ARGUMENTS)
     """Arguments of the chat template."""
+    tools: Tools = ()
+    """Functions that the model may call in a chat."""
 
 
 class DetokenizationParameters(Parameters):
@@ -360,6 +374,8 @@ def tokenize_request(task: BaseTask[Any, Any], request: Request) -> TokenizedTex
     """
     task = _require_tokenizer(task)
     parameters = TokenizationParameters.of_request({}, request.parameters)
+    if (found := task.tokenize_media(request)) is not None:
+        return found
     is_chat = isinstance(request.inputs, list)
     text = _text_of(task, request.inputs, parameters)
     adds_special = parameters.add_special_tokens
@@ -419,7 +435,8 @@ def _text_of(task: TextTask[Any, Any], inputs: Any, parameters: TokenizationPara
     options = TemplateOptions(
         not continues if begins is None else begins, continues, parameters.chat_template_kwargs
     )
-    return prompt_of(check_messages(inputs, limit), task.tokenizer, limit, options=options)
+    messages = check_messages(inputs, limit)
+    return prompt_of(messages, task.tokenizer, limit, parameters.tools, options)
 
 
 def _special_tokens(task: TextTask[Any, Any], ids: set[int]) -> dict[int, str]:

@@ -57,7 +57,7 @@ def test_settings_without_effect_are_ignored(model: Served) -> None:
     usual: dict[str, Any] = {
         "return_token_strs": False,
         "chat_template": None,
-        "tools": [],
+        "tools": None,
         "user": "me",
     }
     same = ask(model, "tokenize", messages=CHAT)
@@ -82,7 +82,7 @@ def test_the_longest_row_is_that_of_a_prompt_and_its_new_text(served: Load) -> N
         ("tokenize", {"messages": CHAT * 501}, 413, ["messages", "1002"]),
         ("tokenize", {"prompt": "a", "add_special_tokens": "no"}, 400, ["add_special_tokens"]),
         ("tokenize", {"messages": CHAT, "chat_template": "{{1}}"}, 422, ["chat_template"]),
-        ("tokenize", {"messages": CHAT, "tools": [{}]}, 422, ["tools"]),
+        ("tokenize", {"messages": CHAT, "tools": [{}]}, 400, ["tools.0.type"]),
         ("tokenize", {"prompt": "a", "return_token_strs": True}, 422, ["return_token_strs"]),
         ("tokenize", ["a"], 400, ["body"]),
         ("tokenize", b"{", 400, ["body"]),

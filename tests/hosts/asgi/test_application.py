@@ -84,6 +84,7 @@ def test_the_name_of_an_adapter_is_that_of_its_model() -> None:
     ("path", "body", "shape"),
     [
         ("/v1/chat/completions", {"model": "nobody"}, ["error"]),
+        ("/v1/messages", {"model": "nobody"}, ["type", "error"]),
         ("/v2/embed", {"model": "nobody"}, ["message", "detail"]),
         ("/embed?model=nobody", {}, ["error", "error_type"]),
         ("/generate?model=nobody", {}, ["error", "error_type"]),
