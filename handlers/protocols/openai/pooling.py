@@ -69,7 +69,7 @@ PoolingTask = Literal[
 ]
 # Keys of every endpoint here.
 OTHERS = {
-    **ignored("user"),
+    **ignored("user", "padding"),
     **SCHEDULING,
     **refused(
         add_special_tokens=True,
