@@ -77,6 +77,26 @@ def test_each_file_is_openapi(mode: str) -> None:
     assert not errors
 
 
+def test_a_path_takes_post_where_it_has_a_body() -> None:
+    paths = document("text_generation")["paths"]
+    assert set(paths["/ping"]) == {"get"}
+    assert set(paths["/predictions/{model}"]) == {"post"}
+    assert "text/event-stream" in _contents(paths, "200")
+    events = document("sequence_classification")["paths"]
+    assert "text/event-stream" not in _contents(events, "200")
+
+
+def test_errors_of_torchserve_itself_have_its_shape() -> None:
+    paths = document("sequence_classification")["paths"]
+    for status, is_torchserves in (("400", False), ("404", True), ("422", False), ("503", True)):
+        schema = _contents(paths, status)["application/json"]["schema"]
+        assert ("ErrorBody" in re.findall(r"\w+", str(schema))) == is_torchserves, status
+
+
+def _contents(paths: Any, status: str) -> Any:
+    return paths["/predictions/{model}"]["post"]["responses"][status]["content"]
+
+
 def test_every_target_is_that_of_a_mode() -> None:
     assert explained_modes() == list(EXPLANATION_TARGETS)
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from collections.abc import Callable
 
 import pytest
 
@@ -82,11 +83,18 @@ def test_a_body_that_cannot_be_decompressed_is_refused(
         (PACKED + packed(bytes(5000)), "gzip"),
         (zlib.compress(bytes(5001)), "deflate"),
         (raw_deflate(bytes(5001)), "deflate"),
+        (raw_deflate(bytes(9000)), "deflate"),
     ],
 )
 def test_a_body_unpacks_to_no_more_than_a_request_may_have(body: bytes, coding: str) -> None:
     with refused(RequestTooLarge, 5000):
         decompress(body, coding, 5000)
+
+
+@pytest.mark.parametrize("pack", [packed, zlib.compress, raw_deflate])
+def test_a_body_may_unpack_to_all_that_a_request_may_have(pack: Callable[[bytes], bytes]) -> None:
+    coding = "gzip" if pack is packed else "deflate"
+    assert decompress(pack(bytes(5000)), coding, 5000) == bytes(5000)
 
 
 def test_a_body_of_many_empty_members_is_refused() -> None:

@@ -74,6 +74,22 @@ def test_a_long_text_is_read_to_its_end_with_a_stride(served: Callable[..., Serv
     assert model.ask(LONG, stride=0, **given)[-1]["end"] == len(LONG.strip())
 
 
+def test_entities_of_two_windows_do_not_overlap(served: Callable[..., Served]) -> None:
+    given = {"aggregation_strategy": "first", "ignore_labels": [], "stride": 60}
+    entities = served(MODE).ask(LONG, **given)
+    assert all(before["end"] <= entity["start"] for before, entity in pairwise(entities))
+
+
+def test_a_word_that_begins_with_a_token_of_one_letter_is_whole(
+    served: Callable[..., Served],
+) -> None:
+    model = served(MODE, family="Roberta")
+    pieces = model.ask("zqxj", ignore_labels=[])
+    assert (pieces[0]["start"], pieces[0]["end"]) == (0, 1) and len(pieces) > 1
+    (word,) = model.ask("zqxj", aggregation_strategy="first", ignore_labels=[])
+    assert (word["start"], word["end"]) == (0, 4)
+
+
 def test_a_text_of_too_many_windows_is_refused(served: Callable[..., Served]) -> None:
     given = {"aggregation_strategy": "first", "stride": 10**9}
     status, sentence = served(MODE).refuse(LONG * 9, **given)
