@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .batching.padding import chunk_by_cost, text_size
-from .batching.rows import Outputs, RowOutcome, check_numbers
+from .batching.rows import ADAPTER_IDS, Outputs, RowOutcome, check_numbers
 from .errors import (
     BadRequest,
     DeadlineExceeded,
@@ -197,8 +197,20 @@ class Steps(ABC):
             if isinstance(rows, RequestError):
                 errors.append(rows)
             else:
+                if self._model.capabilities.has_adapters:
+                    rows = self._with_adapter(state, rows)
                 errors.append(self._store_rows(state, rows))
         return errors
+
+    def _with_adapter(self, state: RequestState, rows: Sequence[Any]) -> Sequence[Any]:
+        """Return rows with the number of their adapter; prompts of generated texts name it."""
+        if self._task.description.generation.texts:
+            return rows
+        number = self._model.adapter_number(self._task.adapter_of(state.input))
+        return [
+            replace(row, features={**row.features, ADAPTER_IDS: [number] * len(row)})
+            for row in rows
+        ]
 
     def run(self, states: Sequence[RequestState]) -> list[RequestError | None]:
         """Run the rows of requests; returns the error of each request, or None."""

@@ -263,7 +263,7 @@ class Engine(BaseEngine):
             architecture=task.checkpoint.architecture,
             prompts=list(task.prompts),
             categories=task.categories,
-            adapters=list(settings.adapters),
+            adapters=task.adapters,
             generation=self.model.generation if task.description.generation.texts else None,
             legacy_explanation_keys=target.legacy_keys if target else (),
             explanation_views=target.views if target else None,

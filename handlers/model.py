@@ -61,7 +61,8 @@ class ModelCapabilities:
         pools_chunks: whether it makes a vector of each chunk of a row that has several.
         supports_prompt_lookup: whether it generates with `prompt_lookup_num_tokens`.
         supports_paging: whether transformers' continuous batching may run it.
-        mixes_adapters: whether rows with different LoRA adapters may share a batch.
+        has_adapters: whether it has LoRA adapters.
+        mixes_adapters: whether rows with different ones may share a batch.
         runs_concurrently: whether several threads may pass it requests; it schedules them itself.
         compiles_shapes: whether the first batch of each shape is slow, so that few shapes should be
             used.
@@ -73,7 +74,8 @@ class ModelCapabilities:
     pools_chunks: bool = False
     supports_prompt_lookup: bool = False
     supports_paging: bool = False
-    mixes_adapters: bool = False
+    has_adapters: bool = False
+    mixes_adapters: bool = True
     runs_concurrently: bool = False
     compiles_shapes: bool = False
     on_accelerator: bool = False
@@ -150,6 +152,14 @@ class Model(ABC):
             prefix: what :meth:`read_prefix` returns of the tokens before each row.
         """
         raise NotImplementedError
+
+    def adapter_number(self, name: str | None) -> int:
+        """Return the number of a LoRA adapter in :data:`ADAPTER_IDS`; 0 for the model itself.
+
+        Raises:
+            Unprocessable: only adapters have the head of the mode, and there is no name.
+        """
+        return 0
 
     def with_adapters(self, adapters: Sequence[str | None]) -> AbstractContextManager[None]:
         """Run the forwards and generations in a block with LoRA adapters.

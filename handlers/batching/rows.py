@@ -12,6 +12,8 @@ import numpy as np
 from ..errors import NotFinite, RequestError
 
 Outputs = Mapping[str, Any]
+# The feature of a row that has the number of its LoRA adapter for each token, 0 for none.
+ADAPTER_IDS = "adapter_ids"
 # Rows of tokens are padded or packed; arrays of equal shapes are stacked.
 RowKind = Literal["tokens", "arrays"]
 # What a row has after it ran: its outputs, or why its forward pass did not run.

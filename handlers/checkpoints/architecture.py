@@ -49,13 +49,13 @@ def check_head(config: PreTrainedConfig, handler: HandlerSection, auto_class_nam
 
     Raises:
         WrongCheckpoint: the auto class does not support the model type, or, unless the YAML sets
-            `allow_random_head`, the head or the number of labels differs.
+            `allow_random_head` or `adapters`, the head or the number of labels differs.
     """
     checkpoint = handler.model_name or config.name_or_path or "the checkpoint"
     required = _class_name(config, auto_class_name, checkpoint)
     if auto_class_name in BASES:
         _check_reads_alone(config, checkpoint)
-    if handler.allow_random_head or auto_class_name in BASES:
+    if handler.may_lack_head or auto_class_name in BASES:
         return
     _check_architecture(config, required, checkpoint)
     if auto_class_name.endswith("Classification"):

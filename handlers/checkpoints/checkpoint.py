@@ -313,7 +313,7 @@ def first_position(config: PreTrainedConfig) -> int:
 
 
 def _config(directory: Path, handler: HandlerSection) -> PreTrainedConfig:
-    labels = {"num_labels": handler.num_labels} if handler.allow_random_head else {}
+    labels = {"num_labels": handler.num_labels} if handler.may_lack_head else {}
     path = directory / "config.json"
     if static := StaticEmbedding.find(directory):
         return static.config()

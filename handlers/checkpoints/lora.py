@@ -5,11 +5,14 @@ https://huggingface.co/docs/peft/developer_guides/checkpoint
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -21,6 +24,7 @@ from pydantic import (
 )
 from safetensors import SafetensorError, safe_open
 
+from ..config.handler_section import HandlerSection
 from ..config.messages import describe_validation_error, quote, shorten
 from ..errors import WrongCheckpoint, summarize
 
@@ -29,13 +33,19 @@ CONFIG_FILE = "adapter_config.json"
 WEIGHTS_FILE = "adapter_model.safetensors"
 PICKLE = "adapter_model.bin"
 FILES = (CONFIG_FILE, WEIGHTS_FILE)
+# The labels of an adapter with a head, in either form.
+LABEL_FILES = ("index_to_name.json", "config.json")
 MAX_CONFIG_BYTES = 1_000_000
 MAX_RANK = 512  # As vLLM.
-TENSOR = re.compile(r"base_model\.model\.([\w.]+)\.lora_[AB]\.weight")
+PREFIX = "base_model.model."
+TENSOR = re.compile(r"base_model\.model\.([\w.]+?)\.(lora_A\.weight|lora_B\.weight|weight|bias)")
+# The layers of classifiers that have an output for each label.
+HEADS = ("classifier", "score", "classifier.out_proj")
 # Keys that only training reads, or that the names of the tensors make unnecessary.
 UNUSED = {
     "auto_mapping",
     "exclude_modules",
+    "fan_in_fan_out",
     "inference_mode",
     "layers_pattern",
     "layers_to_transform",
@@ -64,11 +74,11 @@ class LoraSettings(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
 
     peft_type: Literal["LORA"]
-    task_type: Literal["CAUSAL_LM"] | None = None
+    task_type: Literal["CAUSAL_LM", "SEQ_CLS", "TOKEN_CLS", "FEATURE_EXTRACTION"] | None = None
     r: Rank
     lora_alpha: float
     use_rslora: bool = False
-    fan_in_fan_out: bool = False
+    modules_to_save: list[ModuleName] | None = None
     rank_pattern: dict[ModuleName, Rank] | None = None
     alpha_pattern: dict[ModuleName, float] | None = None
     init_lora_weights: Any = True
@@ -91,14 +101,39 @@ class LoraSettings(BaseModel):
             )
         return self
 
+    def rank(self, module: str) -> int:
+        """Return the rank of the matrices of a module."""
+        return _of_module(self.rank_pattern or {}, module, self.r)
+
+    def scaling(self, module: str) -> float:
+        """Return the factor of what an adapter adds to the output of a module."""
+        rank = self.rank(module)
+        alpha = _of_module(self.alpha_pattern or {}, module, self.lora_alpha)
+        return alpha / (rank**0.5 if self.use_rslora else rank)
+
+
+ValueT = TypeVar("ValueT", int, float)
+
+
+def _of_module(patterns: Mapping[str, ValueT], module: str, default: ValueT) -> ValueT:
+    """Return the value of a module, as peft's `get_pattern_key` finds it."""
+    found = (value for key, value in patterns.items() if re.match(rf"(.*\.)?({key})$", module))
+    return next(found, default)
+
 
 @dataclass(frozen=True)
 class LoraFiles:
-    """A LoRA adapter without its weights."""
+    """A LoRA adapter without its weights.
+
+    Attributes:
+        modules: the modules that have matrices of it.
+        saved: the tensors that it has in place of the tensors of the model, such as a head.
+    """
 
     folder: Path
     settings: LoraSettings
     modules: Collection[str]
+    saved: Collection[str] = ()
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -115,12 +150,82 @@ class LoraFiles:
             )
         files = [path for path in folder.iterdir() if path.is_file()]
         check_files({path.name: path.stat().st_size for path in files}, str(folder))
-        return cls(folder, read_settings(folder), _modules(folder / WEIGHTS_FILE))
+        settings = read_settings(folder)
+        return cls(folder, settings, *_modules(folder / WEIGHTS_FILE, settings))
 
     @property
     def weights(self) -> Path:
         """The file with the tensors."""
         return self.folder / WEIGHTS_FILE
+
+    def labels(self, known: Sequence[str]) -> list[str]:
+        """Return the labels of its head.
+
+        peft saves no labels: `index_to_name.json` or a `config.json` in the folder of the adapter
+        has them. Without both, the labels of the model are taken, where there are as many.
+
+        Args:
+            known: the labels of the model.
+
+        Raises:
+            WrongCheckpoint: they are not as many as the head has outputs.
+        """
+        # This import loads transformers, which commands do not need.
+        from .checkpoint import read_labels  # noqa: PLC0415
+
+        count = self._head_size or len(known)
+        names = dict(enumerate(known)) if count == len(known) else {}
+        with suppress(OSError, ValueError, AttributeError, TypeError):
+            own = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))["id2label"]
+            names = {int(number): str(name) for number, name in own.items()}
+        return read_labels(self.folder, names, count)
+
+    @property
+    def _head_size(self) -> int | None:
+        """The number of labels of its head; None where it has no head."""
+        head = next((name for name in HEADS if f"{name}.weight" in self.saved), None)
+        if head is None:
+            return None
+        with safe_open(self.weights, "numpy") as tensors:
+            return int(tensors.get_slice(f"{PREFIX}{head}.weight").get_shape()[0])
+
+
+class AdapterFolders(Collection[str]):
+    """The adapters that requests may choose, by name.
+
+    Args:
+        directory: the folder of the checkpoint.
+    """
+
+    def __init__(self, directory: Path, handler: HandlerSection) -> None:
+        self._folders = {
+            name: adapter_folder(directory, name, source)
+            for name, source in handler.adapters.items()
+        }
+        self._labels = dict[str, list[str]]()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._folders
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._folders)
+
+    def __len__(self) -> int:
+        return len(self._folders)
+
+    def read(self, name: str) -> LoraFiles:
+        """Return the files of an adapter.
+
+        Raises:
+            WrongCheckpoint: one is missing or invalid.
+        """
+        return LoraFiles.read(self._folders[name])
+
+    def labels(self, name: str, known: Sequence[str]) -> Sequence[str]:
+        """Return the labels of an adapter, given the labels of the model."""
+        if name not in self._labels:
+            self._labels[name] = self.read(name).labels(known)
+        return self._labels[name]
 
 
 def adapter_folder(directory: Path, name: str, source: str) -> Path:
@@ -165,7 +270,8 @@ def check_files(sizes: Mapping[str, int], place: str) -> None:
         )
 
 
-def _modules(path: Path) -> frozenset[str]:
+def _modules(path: Path, settings: LoraSettings) -> tuple[Collection[str], Collection[str]]:
+    """Return the names of the modules with matrices, and of the saved tensors."""
     try:
         with safe_open(path, "numpy") as tensors:
             names = list(tensors.keys())
@@ -173,12 +279,29 @@ def _modules(path: Path) -> frozenset[str]:
         raise WrongCheckpoint(
             str(path), f"cannot be read ({summarize(error)})", "download it again"
         ) from None
-    matches = {name: TENSOR.fullmatch(name) for name in names}
-    other = next((name for name, match in matches.items() if not match), None)
-    if other is not None or not names:
-        raise WrongCheckpoint(
-            str(path),
-            f"has the tensor {quote(other)}" if names else "has no tensors",
-            "use an adapter that has lora_A and lora_B of linear layers, and nothing else",
-        )
-    return frozenset(match[1] for match in matches.values() if match)
+    modules, saved = set[str](), set[str]()
+    for name in names:
+        match = TENSOR.fullmatch(name)
+        if match and match[2].startswith("lora_"):
+            modules.add(match[1])
+        elif match and _is_saved(match[1], settings.modules_to_save or ()):
+            saved.add(f"{match[1]}.{match[2]}")
+        else:
+            raise _wrong_tensors(path, f"has the tensor {quote(name)}")
+    if not modules:
+        raise _wrong_tensors(path, "has no tensors of LoRA")
+    return frozenset(modules), frozenset(saved)
+
+
+def _is_saved(module: str, names: Collection[str]) -> bool:
+    """Return whether peft saves a module for one of the names: it, or a part of it."""
+    parents = accumulate(module.split("."), "{}.{}".format)
+    return any(parent.endswith(name) for parent in parents for name in names)
+
+
+def _wrong_tensors(path: Path, problem: str) -> WrongCheckpoint:
+    return WrongCheckpoint(
+        str(path),
+        problem,
+        "use an adapter that has lora_A and lora_B of linear layers, and layers of modules_to_save",
+    )

@@ -88,16 +88,6 @@ def without_scikit_learn() -> AbstractContextManager[None]:
     return hide_packages("sklearn", silence="transformers")
 
 
-def without_bitsandbytes() -> AbstractContextManager[None]:
-    """Import peft within the block without bitsandbytes, which takes 2 of its 2.7 seconds.
-
-    A model that needs bitsandbytes has imported it before.
-
-    Breaks when peft imports bitsandbytes later.
-    """
-    return hide_packages("bitsandbytes", silence="peft")
-
-
 def run_file(path: Path, name: str) -> ModuleType:
     """Run a Python file as a module of a name, under which its classes find their module.
 

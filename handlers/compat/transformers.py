@@ -52,6 +52,7 @@ with without_scikit_learn():
     from transformers.models.mbart50 import tokenization_mbart50
     from transformers.models.nllb import tokenization_nllb
     from transformers.models.whisper import tokenization_whisper
+    from transformers.pytorch_utils import Conv1D
     from transformers.utils import PushToHubMixin, sentencepiece_model_pb2_new
 
 # Attention
@@ -458,3 +459,16 @@ def lacks_package(error: Exception) -> bool:
     NameError of a class that it could not import.
     """
     return isinstance(error, (ImportError, NameError))
+
+
+def linear_sizes(layer: torch.nn.Module) -> tuple[int, int] | None:
+    """Return the sizes of the input and of the output of a linear layer; None for other layers.
+
+    Breaks when GPT-2's `Conv1D` is another class, or its weight has another shape.
+    """
+    if isinstance(layer, torch.nn.Linear):
+        return layer.in_features, layer.out_features
+    if isinstance(layer, Conv1D):
+        inputs, outputs = layer.weight.shape
+        return inputs, outputs
+    return None

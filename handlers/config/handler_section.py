@@ -329,7 +329,7 @@ class ClassifierKeys(_Section):
     num_labels: NonNegativeInt | None = Field(
         default=None,
         description="Checked against the checkpoint. With `allow_random_head: true`, the size of "
-        "the new head.",
+        "the new head; with `adapters`, of the head that a checkpoint without one lacks.",
     )
     allow_random_head: bool = Field(
         default=False,
@@ -372,9 +372,9 @@ class GenerationKeys(_Section):
     )
     adapters: dict[str, str] = Field(
         default_factory=dict,
-        description="LoRA adapters of the model by the names that requests use, for "
-        "`text_generation` with `save_mode: pretrained`. Each is a model id on the Hugging Face "
-        "Hub, `ORG/NAME` or `ORG/NAME@REVISION`, or a local folder.",
+        description="LoRA adapters of the model by the names that requests use, with `save_mode: "
+        "pretrained`, for the modes of [LoRA adapters](adapters.md). Each is a model id on the "
+        "Hugging Face Hub, `ORG/NAME` or `ORG/NAME@REVISION`, or a local folder.",
     )
     assistant_model: str | None = Field(
         default=None,
@@ -643,6 +643,11 @@ class HandlerSection(
             return None
         names = {"model_name": self.assistant_model, "revision": self.assistant_revision}
         return self.model_copy(update={**names, "assistant_model": None, "adapters": {}})
+
+    @property
+    def may_lack_head(self) -> bool:
+        """Whether a checkpoint without the head of its mode is served: adapters may have one."""
+        return self.allow_random_head or bool(self.adapters)
 
     @property
     def uses_device_map(self) -> bool:

@@ -321,6 +321,7 @@ def _check_assistant(given: _Checked) -> Problem | None:
         return None
     obstacle = _obstacle(
         given,
+        given.continues_prompts,
         given.supported.supports_assistant,
         {"device_map or model_parallel is set": given.handler.uses_device_map},
     )
@@ -340,6 +341,7 @@ def _check_adapter(given: _Checked) -> Problem | None:
         return None
     obstacle = _obstacle(
         given,
+        given.task.description.takes_adapters,
         given.supported.supports_adapters,
         {"pt2.compile is enabled": given.config.pt2.compile.enable},
     )
@@ -348,16 +350,18 @@ def _check_adapter(given: _Checked) -> Problem | None:
         if obstacle is None
         else (
             f"handler.adapters is set and {obstacle}, where a request cannot choose an adapter",
-            "use mode: text_generation with save_mode: pretrained alone, or merge one adapter into"
-            " the checkpoint and leave adapters out",
+            "use a mode whose requests have adapter_id with save_mode: pretrained alone, or merge"
+            " one adapter into the checkpoint and leave adapters out",
         )
     )
 
 
-def _obstacle(given: _Checked, is_supported: bool, others: Mapping[str, bool]) -> str | None:
-    """Return why `generate` of transformers does not run prompts; None where it does."""
+def _obstacle(
+    given: _Checked, has_mode: bool, is_supported: bool, others: Mapping[str, bool]
+) -> str | None:
+    """Return why a model is not run as the checkpoint alone; None where it is."""
     obstacles = {
-        f"handler.mode is {given.handler.mode}": not given.continues_prompts,
+        f"handler.mode is {given.handler.mode}": not has_mode,
         f"handler.save_mode is {given.save_mode}": not is_supported,
         **others,
         "continuousBatching is true": given.config.continuousBatching,

@@ -1,36 +1,161 @@
-"""LoRA adapters of a torch model, chosen for each row; run by peft."""
+"""LoRA adapters of a torch model, chosen for each row.
+
+A layer computes its output for all rows together. The adapter of a row adds a part to it, or
+replaces it where the adapter has saved the layer, such as the head of a classifier.
+"""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
 from transformers import PreTrainedModel
 
-from ..checkpoints.lora import LoraFiles, adapter_folder
-from ..compat.imports import without_bitsandbytes
-from ..compat.peft import activate_adapters, choose_adapters_of_rows, lora_layers
-from ..errors import WrongCheckpoint, WrongConfig, summarize
+from ..batching.packing import COLUMNS, ROWS
+from ..batching.rows import ADAPTER_IDS
+from ..checkpoints.lora import HEADS, PREFIX, AdapterFolders, LoraFiles
+from ..checkpoints.pooling import ModelWithPooling
+from ..compat.transformers import linear_sizes
+from ..config.messages import enumerate_names
+from ..errors import Unprocessable, WrongCheckpoint, WrongConfig, summarize
+
+Batch = Mapping[str, torch.Tensor]
+# The number of the model itself, in the place of an adapter's.
+NO_ADAPTER = 0
+# The tasks whose heads may have other labels than the head of the model.
+LABELLED = ("SEQ_CLS", "TOKEN_CLS")
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """What an adapter adds to the output of a layer.
+
+    Attributes:
+        down: shape (rank, inputs).
+        up: shape (outputs, rank).
+    """
+
+    down: torch.Tensor
+    up: torch.Tensor
+    scaling: float
+
+    def __call__(self, vectors: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+        added = vectors.to(self.down.dtype) @ self.down.T @ self.up.T * self.scaling
+        return output + added.to(output.dtype)
+
+
+@dataclass(frozen=True)
+class SavedLayer:
+    """A linear layer of an adapter, which is computed in the place of the model's."""
+
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+
+    def __call__(self, vectors: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+        found = torch.nn.functional.linear(vectors.to(self.weight.dtype), self.weight, self.bias)
+        return found.to(output.dtype)
+
+
+Part = LowRank | SavedLayer
+
+
+@dataclass(frozen=True)
+class MixedRows:
+    """The adapters of a batch that has several, by their numbers.
+
+    Attributes:
+        texts: the number of each text. Shape: (texts,).
+        slots: the number of each token, in padded or in packed rows; None where each row has the
+            number of its text. Shape: (rows, width).
+    """
+
+    texts: torch.Tensor
+    slots: torch.Tensor | None = None
+    _places: dict[torch.Size, dict[int, torch.Tensor]] = field(default_factory=dict)
+
+    def places(self, shape: torch.Size) -> Mapping[int, torch.Tensor]:
+        """Return the places of the vectors of each adapter among those that a layer reads.
+
+        Args:
+            shape: the shape of these vectors, without their size.
+
+        Raises:
+            ValueError: it is neither the shape of tokens nor of texts.
+        """
+        if shape not in self._places:
+            numbers_there = self._numbers_of(shape)
+            numbers = set(self.texts.tolist()) - {NO_ADAPTER}
+            self._places[shape] = {
+                each: (numbers_there == each).nonzero()[:, 0] for each in numbers
+            }
+        return self._places[shape]
+
+    def _numbers_of(self, shape: torch.Size) -> torch.Tensor:
+        if self.slots is not None and shape == (self.slots.numel(),):
+            return self.slots.flatten()
+        for numbers in (self.slots, self.texts):
+            if numbers is not None and shape[: numbers.ndim] == numbers.shape:
+                others = (1,) * (len(shape) - numbers.ndim)
+                return numbers.reshape(*numbers.shape, *others).expand(shape).flatten()
+        raise ValueError(f"vectors of shape {tuple(shape)} belong to no row")
 
 
 class LoraAdapters:
-    """The adapters that were added to a module; without a selection it computes as without them.
+    """The adapters of a module; without a choice it computes as without them.
 
     Args:
-        names: peft's name of each adapter.
+        folders: the adapters that requests may choose.
+        missing: the tensors that the checkpoint does not have, which each adapter must have.
+
+    Attributes:
+        mixes: whether rows with different adapters can run together. They cannot where a layer sees
+            the tokens of all rows in one list, as in OPT.
     """
 
-    def __init__(self, module: PreTrainedModel, names: Mapping[str, str]) -> None:
-        self._names = names
-        self._layers = lora_layers(module)
-        self._of_rows: list[str | None] | None = None
-        for layer in self._layers:
-            choose_adapters_of_rows(layer, lambda: self._of_rows)
-        self._select(None)
+    def __init__(
+        self, module: PreTrainedModel, folders: AdapterFolders, missing: Collection[str] = ()
+    ) -> None:
+        if any(parameter.is_meta for parameter in module.parameters()):
+            raise WrongConfig(
+                "handler.adapters",
+                "is set, and handler.device_map leaves a part of the model out of memory",
+                "use more memory or a smaller model, or leave adapters out",
+            )
+        self._module, self._folders, self._missing = module, folders, missing
+        self._parts = dict[str, dict[int, Part]]()
+        self._numbers = dict[str, int]()
+        self._chosen: int | MixedRows = NO_ADAPTER
+        self.mixes = True
+        for name in folders:
+            self.number(name)
+
+    def number(self, name: str | None) -> int:
+        """Return the number of an adapter, or of the model itself.
+
+        Raises:
+            Unprocessable: it is the model, and the model has no head.
+            WrongCheckpoint: the files of an adapter are invalid, or do not fit the model.
+        """
+        if name is None and self._missing:
+            raise Unprocessable(
+                "The model has a head in its adapters alone; choose one with adapter_id:"
+                f" {enumerate_names(self._folders)}."
+            )
+        if name is None:
+            return NO_ADAPTER
+        if name not in self._numbers:
+            number = max(self._numbers.values(), default=NO_ADAPTER) + 1
+            files = self._folders.read(name)
+            for path, part in self._read(files).items():
+                self._parts_of(path)[number] = part
+            self._numbers[name] = number
+            self._try(number, files)
+        return self._numbers[name]
 
     @contextmanager
     def active(self, adapters: Sequence[str | None]) -> Iterator[None]:
@@ -40,102 +165,227 @@ class LoraAdapters:
             adapters: the name of each row's adapter. Where all are equal, the number of rows is
                 free.
         """
-        selected = set(adapters)
-        if selected <= {None}:
+        numbers = [self.number(name) for name in adapters]
+        with self._choose(_choice(torch.tensor(numbers, device=self._module.device))):
             yield
+
+    @contextmanager
+    def of_batch(self, batch: Batch) -> Iterator[Batch]:
+        """Run a batch, which the block gets without them, with the adapters that its tokens name.
+
+        Args:
+            batch: padded rows, or the tensors of :attr:`PackedBatch.inputs`.
+        """
+        rest = {name: tensor for name, tensor in batch.items() if name != ADAPTER_IDS}
+        if len(rest) == len(batch):
+            yield rest
             return
-        if len(selected) == 1:
-            self._select(*selected)
+        slots = batch[ADAPTER_IDS].to(self._module.device)
+        if ROWS in batch:
+            texts = slots[batch[ROWS], batch[COLUMNS]]
         else:
-            self._of_rows = [self._names[name] if name else None for name in adapters]
+            # Padding has no adapter.
+            texts = slots.amax(1)
+            slots = texts[:, None].expand_as(slots)
+        with self._choose(_choice(texts, slots)):
+            yield rest
+
+    @contextmanager
+    def _choose(self, chosen: int | MixedRows) -> Iterator[None]:
+        before, self._chosen = self._chosen, chosen
         try:
             yield
         finally:
-            self._of_rows = None
-            self._select(None)
+            self._chosen = before
+
+    def _parts_of(self, path: str) -> dict[int, Part]:
+        """Return the parts of a layer by the number of their adapter."""
+        if path not in self._parts:
+            parts = self._parts[path] = {}
+            hook = partial(self._adapt, parts)
+            # Before other hooks, which read the output of the layer.
+            self._root.get_submodule(path).register_forward_hook(hook, prepend=True)
+        return self._parts[path]
+
+    def _adapt(
+        self,
+        parts: Mapping[int, Part],
+        _layer: torch.nn.Module,
+        inputs: tuple[torch.Tensor, ...],
+        output: torch.Tensor,
+    ) -> torch.Tensor:
+        """Return the output of a layer with the parts of the chosen adapters."""
+        chosen, (vectors,) = self._chosen, inputs
+        if isinstance(chosen, int):
+            return parts[chosen](vectors, output) if chosen in parts else output
+        places = chosen.places(vectors.shape[:-1])
+        flat, found = vectors.flatten(0, -2), output.flatten(0, -2)
+        for number, own in places.items():
+            if number in parts:
+                found = _with_rows(found, own, parts[number](flat[own], output.flatten(0, -2)[own]))
+        return found.reshape(*output.shape[:-1], found.shape[-1])
 
     @torch.inference_mode()
-    def share_batches(self, module: PreTrainedModel) -> bool:
-        """Return whether rows with different adapters can run together.
+    def _try(self, number: int, files: LoraFiles) -> None:
+        """Run a row with an adapter and one without together, and each by itself.
 
-        They cannot where a layer sees the tokens of all rows in one list, as in OPT.
+        Raises:
+            WrongCheckpoint: the model does not run with the adapter.
         """
-        rows = [None, *self._names]
-        ids = torch.zeros((len(rows), 3), dtype=torch.long, device=module.device)
+        ids = torch.zeros((2, 3), dtype=torch.long, device=self._module.device)
+        numbers = torch.tensor([NO_ADAPTER, number], device=self._module.device)
         try:
-            with self.active(rows):
-                module(input_ids=ids)
-        except (ValueError, TypeError):  # of peft, for the shape or the kind of a layer
-            return False
-        return True
+            separate = [self._run(ids, each) for each in numbers.tolist()]
+        except (ValueError, RuntimeError, TypeError) as error:
+            raise _misfit(files, f"does not fit the model ({summarize(error, 300)})") from None
+        try:
+            together = self._run(ids, MixedRows(numbers))
+        except (ValueError, RuntimeError, TypeError):  # for the shape of a layer
+            self.mixes = False
+            return
+        tolerance = 1e-3 if self._module.dtype == torch.float32 else 1e-1
+        for row, own in enumerate(separate):
+            found, expected = together[row][..., : own.shape[-1]], own[row]
+            allowed = tolerance * max(1.0, float(expected.abs().max()))
+            self.mixes &= bool((found - expected).abs().max() <= allowed)
 
-    def _select(self, adapter: str | None) -> None:
-        """Have all rows computed with one adapter, or None."""
-        names = [self._names[adapter]] if adapter else []
-        for layer in self._layers:
-            activate_adapters(layer, names)
+    def _run(self, ids: torch.Tensor, chosen: int | MixedRows) -> torch.Tensor:
+        with self._choose(chosen):
+            outputs = self._module(input_ids=ids, attention_mask=torch.ones_like(ids))
+        first: torch.Tensor = next(iter(outputs.values()))
+        return first.float()
+
+    def _read(self, files: LoraFiles) -> dict[str, Part]:
+        """Return the parts of an adapter by the paths of their layers."""
+        tensors = {
+            name.removeprefix(PREFIX): tensor for name, tensor in load_file(files.weights).items()
+        }
+        parts: dict[str, Part] = {}
+        for name in sorted(filter(self._is_read, files.modules)):
+            path, layer = self._layer(files, name)
+            parts[path] = _low_rank(files, name, layer, tensors, self._module.dtype)
+        saved = {name.rpartition(".")[0] for name in files.saved}
+        for name in sorted(saved):
+            path, layer = self._layer(files, name)
+            parts[path] = _saved(files, name, layer, tensors, self._module.dtype)
+        own = {f"{path}.{kind}" for path in parts for kind in ("weight", "bias")}
+        if lacking := sorted(set(self._missing) - own):
+            raise _misfit(files, f"has no {lacking[0]}, and neither has the checkpoint")
+        return parts
+
+    @property
+    def _root(self) -> torch.nn.Module:
+        """The module that adapters were trained for."""
+        module = self._module
+        return module.module if isinstance(module, ModelWithPooling) else module
+
+    def _is_read(self, name: str) -> bool:
+        """Return whether a layer is computed; the pooler of a base model may be left out."""
+        pooler = getattr(self._root, "pooler", True)
+        is_left_out = pooler is None or isinstance(pooler, torch.nn.Identity)
+        return not (is_left_out and name.startswith("pooler."))
+
+    def _layer(self, files: LoraFiles, name: str) -> tuple[str, torch.nn.Module]:
+        """Return the path of a linear layer, and the layer.
+
+        An adapter of a model without a head fits one with a head, and the other way round.
+        """
+        base = f"{getattr(self._root, 'base_model_prefix', '')}."
+        for path in (name, f"{base}{name}", name.removeprefix(base)):
+            try:
+                layer = self._root.get_submodule(path)
+            except AttributeError:
+                continue
+            if linear_sizes(layer) is None:
+                raise _misfit(files, f"has {name}, which is no linear layer of the model")
+            return path, layer
+        raise _misfit(files, f"is for a model with {name}, which this one does not have")
 
 
 def load_adapters(
-    module: PreTrainedModel, directory: Path, sources: Mapping[str, str]
+    module: PreTrainedModel, folders: AdapterFolders, missing: Collection[str] = ()
 ) -> LoraAdapters | None:
     """Add adapters to a module in its data type; returns None where there are none.
 
     Args:
-        sources: the names of the adapters, and what the YAML names for each.
+        missing: the tensors that the checkpoint does not have.
 
     Raises:
         WrongCheckpoint: the files of an adapter are invalid, or do not fit the module.
         WrongConfig: the YAML has layers of the module on disk.
     """
-    if not sources:
-        return None
-    if any(parameter.is_meta for parameter in module.parameters()):
-        raise WrongConfig(
-            "handler.adapters",
-            "is set, and handler.device_map leaves a part of the model out of memory",
-            "use more memory or a smaller model, or leave adapters out",
-        )
-    # peft's names are parts of the names of modules.
-    names = {name: f"adapter_{number}" for number, name in enumerate(sources)}
-    with without_bitsandbytes(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for name, source in sources.items():
-            _add(module, LoraFiles.read(adapter_folder(directory, name, source)), names[name])
-        return LoraAdapters(module, names)
+    return LoraAdapters(module, folders, missing) if folders else None
 
 
-def _add(module: PreTrainedModel, files: LoraFiles, name: str) -> None:
-    from peft import LoraConfig, inject_adapter_in_model, set_peft_model_state_dict  # noqa: PLC0415 - see load_adapters
+def _choice(texts: torch.Tensor, slots: torch.Tensor | None = None) -> int | MixedRows:
+    numbers = set(texts.tolist())
+    return MixedRows(texts, slots) if len(numbers) > 1 else numbers.pop()
 
-    unknown = next((each for each in sorted(files.modules) if not _has_module(module, each)), None)
-    if unknown:
-        raise _misfit(files, f"is for a model with {unknown}, which this one does not have")
-    settings = files.settings
-    config = LoraConfig(
-        r=settings.r,
-        lora_alpha=settings.lora_alpha,
-        use_rslora=settings.use_rslora,
-        fan_in_fan_out=settings.fan_in_fan_out,
-        rank_pattern=settings.rank_pattern or {},
-        alpha_pattern=settings.alpha_pattern or {},
-        target_modules=sorted(files.modules),
+
+def _with_rows(output: torch.Tensor, places: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """Return an output with other rows at some places.
+
+    Where a row has more labels than others, these have a logit of negative infinity for them.
+    """
+    size = max(output.shape[-1], rows.shape[-1])
+    wide, own = (
+        torch.nn.functional.pad(each, (0, size - each.shape[-1]), value=-torch.inf)
+        for each in (output, rows)
     )
-    try:
-        inject_adapter_in_model(config, module, name)
-        loaded = set_peft_model_state_dict(module, load_file(files.weights), name)
-    except (ValueError, RuntimeError, KeyError) as error:
-        raise _misfit(files, f"does not fit the model ({summarize(error, 300)})") from None
-    if loaded.unexpected_keys:
-        raise _misfit(files, f"has {loaded.unexpected_keys[0]}, which the model does not have")
+    return wide.index_copy(0, places, own)
 
 
-def _has_module(module: torch.nn.Module, name: str) -> bool:
-    try:
-        module.get_submodule(name)
-    except AttributeError:
-        return False
-    return True
+def _low_rank(
+    files: LoraFiles,
+    name: str,
+    layer: torch.nn.Module,
+    tensors: Mapping[str, torch.Tensor],
+    dtype: torch.dtype,
+) -> LowRank:
+    (inputs, outputs), rank = linear_sizes(layer) or (0, 0), files.settings.rank(name)
+    down, up = (
+        _tensor(files, f"{name}.lora_{part}.weight", tensors, shape)
+        for part, shape in (("A", (rank, inputs)), ("B", (outputs, rank)))
+    )
+    device = _device(layer)
+    return LowRank(down.to(device, dtype), up.to(device, dtype), files.settings.scaling(name))
+
+
+def _saved(
+    files: LoraFiles,
+    name: str,
+    layer: torch.nn.Module,
+    tensors: Mapping[str, torch.Tensor],
+    dtype: torch.dtype,
+) -> SavedLayer:
+    if not isinstance(layer, torch.nn.Linear):
+        raise _misfit(files, f"has {name}, which is no linear layer of the model")
+    inputs, outputs = layer.in_features, layer.out_features
+    if files.settings.task_type in LABELLED and name in HEADS and f"{name}.weight" in tensors:
+        outputs = len(tensors[f"{name}.weight"])
+    weight = _tensor(files, f"{name}.weight", tensors, (outputs, inputs))
+    device = _device(layer)
+    if layer.bias is None:
+        return SavedLayer(weight.to(device, dtype), None)
+    bias = _tensor(files, f"{name}.bias", tensors, (outputs,))
+    return SavedLayer(weight.to(device, dtype), bias.to(device, dtype))
+
+
+def _tensor(
+    files: LoraFiles, name: str, tensors: Mapping[str, torch.Tensor], shape: tuple[int, ...]
+) -> torch.Tensor:
+    """Return a tensor of an adapter, which must have a shape."""
+    if name not in tensors:
+        raise _misfit(files, f"has no {name}")
+    if tensors[name].shape != shape:
+        own = list(tensors[name].shape)
+        raise _misfit(files, f"has a {name} of shape {own}, and the model needs {list(shape)}")
+    return tensors[name]
+
+
+def _device(layer: Any) -> torch.device:
+    device: torch.device = layer.weight.device
+    return device
 
 
 def _misfit(files: LoraFiles, problem: str) -> WrongCheckpoint:

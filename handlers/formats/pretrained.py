@@ -22,6 +22,7 @@ from ..batching.rows import TrialRows
 from ..checkpoints.architecture import is_encoder
 from ..checkpoints.diffusion import DiffusionCheckpoint
 from ..checkpoints.dtypes import quantization_method
+from ..checkpoints.lora import AdapterFolders
 from ..checkpoints.model_spec import ModelSpec, specify_assistant
 from ..checkpoints.placement import log_placement
 from ..checkpoints.pooling import ModelWithPooling
@@ -45,7 +46,7 @@ from .base import BaseFormat, FormatCapabilities
 from .diffusion import load_pipeline
 from .lora_adapters import LoraAdapters, load_adapters
 from .packable import Packable, as_packable
-from .weights import read_weights
+from .weights import read_weights, read_without_head
 
 # Where transformers' continuous batching was tested.
 PAGED_DEVICES = ("cpu", "cuda")
@@ -86,9 +87,10 @@ class Format(BaseFormat):
             return VitsModel(_frozen(read_weights(spec)))
         if spec.config.handler.engine:
             return load_vllm(spec, self.served_dtype(spec), partial(self.load, _on_cpu(spec)))
-        module = read_weights(spec)
+        folders = AdapterFolders(spec.directory, spec.config.handler)
+        module, missing = read_without_head(spec) if folders else (read_weights(spec), ())
         log_placement(spec.config, module)
-        adapters = load_adapters(module, spec.directory, spec.config.handler.adapters)
+        adapters = load_adapters(module, folders, missing)
         reads_tokens = spec.row_kind == "tokens"
         model = PretrainedModel(
             _frozen(module), spec.outputs.names, adapters, reads_tokens=reads_tokens
@@ -132,14 +134,16 @@ class PretrainedModel(Model):
             pools_chunks=isinstance(module, ModelWithPooling),
             supports_prompt_lookup=lookup,
             supports_paging=lookup and _can_be_paged(module),
-            mixes_adapters=adapters is not None and adapters.share_batches(module),
+            has_adapters=adapters is not None,
+            mixes_adapters=adapters is None or adapters.mixes,
             on_accelerator=module.device.type != "cpu",
             full_precision=module.dtype == torch.float32,
         )
 
     @torch.inference_mode()
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-        return self._select_outputs(self.module(**self._to_device(batch)))
+        with self._adapted(batch) as inputs:
+            return self._select_outputs(self.module(**self._to_device(inputs)))
 
     @torch.inference_mode()
     def embed_images(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -170,7 +174,8 @@ class PretrainedModel(Model):
     def forward_with_gradients(
         self, batch: Mapping[str, torch.Tensor]
     ) -> Mapping[str, torch.Tensor]:
-        return self._select_outputs(self._eager(**self._to_device(batch)))
+        with self._adapted(batch) as inputs:
+            return self._select_outputs(self._eager(**self._to_device(inputs)))
 
     def compile(self, options: Compile | None) -> bool:
         self.module.forward = compile_forward(self._eager, options) if options else self._eager
@@ -205,11 +210,21 @@ class PretrainedModel(Model):
     def with_adapters(self, adapters: Sequence[str | None]) -> AbstractContextManager[None]:
         return self._adapters.active(adapters) if self._adapters else nullcontext()
 
+    def adapter_number(self, name: str | None) -> int:
+        return self._adapters.number(name) if self._adapters else 0
+
+    def _adapted(
+        self, batch: Mapping[str, torch.Tensor]
+    ) -> AbstractContextManager[Mapping[str, torch.Tensor]]:
+        """Run a batch with the adapters of its rows; the block gets what the module takes."""
+        return self._adapters.of_batch(batch) if self._adapters else nullcontext(batch)
+
     @torch.inference_mode()
     def forward_packed(self, packed: PackedBatch) -> Mapping[str, torch.Tensor]:
         if self._packable is None:
             raise NotImplementedError
-        return self._select_outputs(self._packable.forward(packed.inputs))
+        with self._adapted(packed.inputs) as inputs:
+            return self._select_outputs(self._packable.forward(inputs))
 
     @torch.inference_mode()
     def generate(

@@ -37,12 +37,28 @@ def read_weights(spec: ModelSpec) -> PreTrainedModel:
         WrongCheckpoint: the weights cannot be read or lack the head of the task.
         WrongConfig: the weights cannot be placed as the YAML specifies.
     """
+    module, missing = read_without_head(spec)
+    if missing:
+        raise WrongCheckpoint(
+            "weights",
+            f"have no {missing[0]} ({len(missing)} missing), so its values would be random",
+            "serve a fine-tuned checkpoint, or set handler.allow_random_head: true",
+        )
+    return module
+
+
+def read_without_head(spec: ModelSpec) -> tuple[PreTrainedModel, Sequence[str]]:
+    """Load weights as :func:`read_weights` does, also without the head of the task.
+
+    Returns:
+        The model, and the names of the tensors that it lacks; none with `allow_random_head`.
+    """
     handler = spec.config.handler
     config = spec.checkpoint.config
     if quantization_method(config):
         check_dtype(config, handler)
     if static := StaticEmbedding.find(spec.directory):
-        return _read_static(spec, static)
+        return _read_static(spec, static), ()
     check_weights(spec.directory, config, allow_pickle=handler.allow_pickle)
     placement = placement_arguments(spec.config, config, spec.directory, spec.device)
     try:
@@ -57,18 +73,14 @@ def read_weights(spec: ModelSpec) -> PreTrainedModel:
         pooled = [name for name in missing if name.startswith("pooler.")]
         missing = [name for name in missing if name not in pooled]
         _remove_unread_parts(loaded, "pooler_output" in spec.outputs.names, bool(pooled))
-    if missing and not handler.allow_random_head:
-        raise WrongCheckpoint(
-            "weights",
-            f"have no {missing[0]} ({len(missing)} missing), so its values would be random",
-            "serve a fine-tuned checkpoint, or set handler.allow_random_head: true",
-        )
+    if handler.allow_random_head:
+        missing = []
     if attends_both_ways(config):
         _attend_both_ways(loaded, spec.checkpoint)
     pool_last_token(loaded, spec.checkpoint)
     if spec.wrapper:
-        return spec.wrapper(loaded)
-    return ModelWithPooling(loaded, spec.reduction()) if spec.reduction else loaded
+        return spec.wrapper(loaded), missing
+    return ModelWithPooling(loaded, spec.reduction()) if spec.reduction else loaded, missing
 
 
 def _read_static(spec: ModelSpec, static: StaticEmbedding) -> PreTrainedModel:
@@ -144,7 +156,7 @@ def _remove_unread_parts(module: PreTrainedModel, pools: bool, random_pooler: bo
 
 def _from_pretrained(spec: ModelSpec, config: PreTrainedConfig, placement: dict[str, Any]) -> Any:
     handler = spec.config.handler
-    labels = {"num_labels": handler.num_labels} if handler.allow_random_head else {}
+    labels = {"num_labels": handler.num_labels} if handler.may_lack_head else {}
     renamed = spec.checkpoint.weight_names
     # A checkpoint of another library has no config.json of the model.
     own = {"config": config, "key_mapping": dict(renamed)} if renamed else {}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 
-from ..config.messages import enumerate_names, quote
+from ..config.messages import quote
 from ..errors import BadRequest, RequestTooLarge, TextTooLong, Unprocessable
 from ..types.parameters import ANY, Parameters, PipelineNames
 from ..types.structured_output import GrammarSpec, NamedTool, Tool, ToolChoice, Tools
@@ -449,8 +449,8 @@ class GenerationParameters(SamplingParameters):
                     f"prompt_lookup_num_tokens is not supported with {name}; leave one of them out."
                 )
 
-    def check_model(self, adapters: Collection[str], *, has_assistant: bool) -> None:
-        """Check that a model has the adapter and the draft model that the parameters are about.
+    def check_model(self, *, has_assistant: bool) -> None:
+        """Check that a model has the draft model that the parameters are about.
 
         Raises:
             Unprocessable: it does not.
@@ -461,13 +461,6 @@ class GenerationParameters(SamplingParameters):
                     f"{name} is not supported by this model, which has no assistant_model"
                     "; leave it out."
                 )
-        if self.adapter_id is not None and self.adapter_id not in adapters:
-            known = f"this model's adapters are {enumerate_names(adapters)}"
-            raise Unprocessable(
-                f"adapter_id is {quote(self.adapter_id)}, and "
-                + (known if adapters else "this model has no adapters")
-                + "; leave it out for the model itself."
-            )
 
     def check_ends(self) -> None:
         """Check that a text with a grammar ends where the grammar does.

@@ -47,6 +47,7 @@ from .base import (
     with_names,
 )
 from .content import ContentPart, content_input, image_input
+from .openai.endpoint import adapter_parameters, served_name
 from .openai.types import InputUsage
 from .truncation import PromptTokens, instruction_parameters, truncation_parameters
 
@@ -67,9 +68,11 @@ TRUNCATION: Mapping[str, Mapping[str, Any]] = {
 
 
 class Body(WholeNumbers):
-    """Base of the bodies; `model` may be any name, and others are left to the table of keys."""
+    """Base of the bodies; keys that are no fields are left to the table of keys."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True, protected_namespaces=())
+
+    model: str | None = None
 
 
 class Content(TypedDict):
@@ -212,7 +215,7 @@ EMBED_ROUTE = Route(
     body=EmbedBody,
     keys=KeyTable.of(
         EmbedBody,
-        ignored("model", "priority", "request_id", "user"),
+        ignored("priority", "request_id", "user"),
         refused(
             max_tokens=[],
             chat_template=[],
@@ -246,7 +249,7 @@ RERANK_ROUTE = Route(
     # Keys of Cohere, Jina, infinity, and vLLM's `rerank`.
     keys=KeyTable.of(
         RerankBody,
-        ignored("model", "priority", "request_id", "session_id", "user", "cache_salt", "padding"),
+        ignored("priority", "request_id", "session_id", "user", "cache_salt", "padding"),
         refused(
             # Cohere's defaults, which haystack's client sends.
             max_tokens_per_doc=4096,
@@ -271,7 +274,7 @@ RERANK_ROUTE = Route(
 
 
 class Protocol(BaseProtocol):
-    """Embeddings and rankings; `model` may be any name, since the path selects the model."""
+    """Embeddings and rankings; without adapters, `model` may be any name."""
 
     body_keys = NO_BODY
     routes = (
@@ -326,7 +329,8 @@ class Protocol(BaseProtocol):
         default: list[EmbeddingType] = ["float"] if version == "2" else []
         types = list(dict.fromkeys(body.embedding_types or default))
         write = partial(_embeddings, version, texts, types)
-        parameters = {**body.parameters(), **FLOATS}
+        adapter = adapter_parameters(self.model, body.model)
+        parameters = {**body.parameters(), **FLOATS, **adapter}
         requests = [
             Request(each, parameters, is_batch_item=True, token_count=TokenCount())
             for each in inputs
@@ -342,12 +346,15 @@ class Protocol(BaseProtocol):
         version = http_request.path.rpartition("/")[0].removeprefix("v")
         # Clients of Jina and vLLM read the documents without asking for them; Cohere's need not.
         echoes = version == "1" and not self.model.task.wire.reads_media
-        defaults = {"return_documents": True} if echoes else {}
-        request = Request(
-            inputs, {**defaults, **body.parameters(self.model)}, token_count=TokenCount()
-        )
+        parameters = {
+            **({"return_documents": True} if echoes else {}),
+            **body.parameters(self.model),
+            **adapter_parameters(self.model, body.model),
+        }
+        request = Request(inputs, parameters, token_count=TokenCount())
         # Without a version it is infinity's, whose documents are texts.
-        write = partial(_ranking, self.model.name, version or "1", nests=bool(version))
+        name = served_name(self.model, body.model)
+        write = partial(_ranking, name, version or "1", nests=bool(version))
         return ParsedRequest(http_request, [request], write)
 
     def _document(self, document: Any) -> Any:

@@ -17,11 +17,13 @@ from ..batching.rows import BaseRow, Outputs, RowOutcome, require_outputs
 from ..checkpoints.calibration import temperature_of, with_temperature
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.graph_inputs import GraphInputs
+from ..checkpoints.lora import AdapterFolders
 from ..checkpoints.model_spec import ModelSpec
 from ..checkpoints.pooling import PoolingHead
 from ..config.handler_section import HandlerSection
+from ..config.messages import enumerate_names, quote
 from ..config.model_config import ModelConfig
-from ..errors import RequestError, WrongConfig
+from ..errors import RequestError, Unprocessable, WrongConfig
 from ..model import Model
 from ..process.deadline import NO_DEADLINE, Deadline
 from ..telemetry.metrics import Meter
@@ -60,6 +62,7 @@ class BaseTask(ABC, Generic[InputT, RowT]):
         categories: the category of moderation that a label stands for; empty where the model does
             not moderate.
         temperature: divides the logits of decisions.
+        adapters: the LoRA adapters that requests may choose.
     """
 
     description: TaskDescription
@@ -83,6 +86,7 @@ class BaseTask(ABC, Generic[InputT, RowT]):
         if self.description.has_labels:
             self.labels = checkpoint.labels
         self.settings = settings
+        self.adapters = AdapterFolders(checkpoint.directory, settings)
         self.temperature = temperature_of(checkpoint.directory, settings)
         self.defaults = self.parameters.defaults_from(settings.parameters)
         self._default_parameters = self.parameters.of_request(self.defaults, {})
@@ -214,9 +218,29 @@ class BaseTask(ABC, Generic[InputT, RowT]):
         """
         return outputs
 
-    def adapter_of(self, item: InputT) -> str | None:
+    def adapter_of(self, item: Any) -> str | None:
         """Return the name of the LoRA adapter that an input chooses; None for the model itself."""
-        return None
+        return item.parameters.adapter_id if self.description.takes_adapters else None
+
+    def with_known_adapter(self, parameters: Parameters) -> Parameters:
+        """Return parameters whose LoRA adapter, if they name one, the model has.
+
+        Raises:
+            Unprocessable: it has not.
+        """
+        adapter = getattr(parameters, "adapter_id", None)
+        if adapter is None or adapter in self.adapters:
+            return parameters
+        known = f"this model's adapters are {enumerate_names(self.adapters)}"
+        raise Unprocessable(
+            f"adapter_id is {quote(adapter)}, and "
+            + (known if self.adapters else "this model has no adapters")
+            + "; leave it out for the model itself."
+        )
+
+    def labels_of(self, adapter: str | None) -> Sequence[str]:
+        """Return the names of the classes with a LoRA adapter, which may have others."""
+        return self.labels if adapter is None else self.adapters.labels(adapter, self.labels)
 
     @classmethod
     def example_inputs(cls, text: str) -> Any:
@@ -284,7 +308,11 @@ class BaseTask(ABC, Generic[InputT, RowT]):
         return with_temperature(probabilities, self.temperature)
 
     def read_parameters(self, given: Mapping[str, Any]) -> Any:
-        """Return a request's parameters, checked, over the YAML's defaults."""
-        return (
-            self.parameters.of_request(self.defaults, given) if given else self._default_parameters
-        )
+        """Return a request's parameters, checked, over the YAML's defaults.
+
+        Raises:
+            RequestError: one is wrong, or the model does not have the LoRA adapter.
+        """
+        if not given:
+            return self._default_parameters
+        return self.with_known_adapter(self.parameters.of_request(self.defaults, given))

@@ -45,7 +45,15 @@ from ..process.deadline import NO_DEADLINE, Deadline
 from ..telemetry.metrics import Meter
 from ..types.embeddings import as_list
 from ..types.model_info import Exports, ModelOutputs, TaskDescription, Wire
-from ..types.parameters import ANY, Parameters, PipelineNames, check_list, check_object, check_text
+from ..types.parameters import (
+    ANY,
+    AdapterParameters,
+    Parameters,
+    PipelineNames,
+    check_list,
+    check_object,
+    check_text,
+)
 from ..types.request import Request, as_token_ids
 from .base import BaseTask
 from .bases.embedding import EmbeddedText, EmbeddingTask, PromptParameters, VectorParameters
@@ -57,7 +65,7 @@ NOTHING_CHOSEN = (
 )
 
 
-class EmbeddingParameters(VectorParameters, PromptParameters):
+class EmbeddingParameters(VectorParameters, PromptParameters, AdapterParameters):
     """Parameters of `SentenceTransformer.encode`, and of embedding servers."""
 
     pipeline_names: ClassVar[PipelineNames] = PipelineNames(
@@ -119,6 +127,7 @@ class Task(EmbeddingTask[EmbeddingInput]):
         outputs=ModelOutputs((OUTPUT,), are_vectors=True),
         exports=Exports(fastest_formats={"cpu": "openvino"}),
         service="embed",
+        takes_adapters=True,
     )
 
     def parse(self, request: Request) -> EmbeddingInput:

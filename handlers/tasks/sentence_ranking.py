@@ -32,7 +32,15 @@ from ..config.handler_section import HandlerSection
 from ..config.messages import enumerate_names, quote
 from ..errors import RequestError, TextTooLong, Unprocessable, WrongCheckpoint, attempt
 from ..types.model_info import ModelOutputs, TaskDescription, Wire
-from ..types.parameters import ANY, Parameters, PipelineNames, check_list, check_object, check_text
+from ..types.parameters import (
+    ANY,
+    AdapterParameters,
+    Parameters,
+    PipelineNames,
+    check_list,
+    check_object,
+    check_text,
+)
 from ..types.request import Request
 from .base import BaseTask, Label
 from .bases.labels import sigmoid, softmax
@@ -88,7 +96,7 @@ class RankedText(TypedDict):
     text: NotRequired[str]
 
 
-class PairParameters(RankingParameters):
+class PairParameters(RankingParameters, AdapterParameters):
     """Parameters of a ranking; a pair has `raw_scores`, `truncate` and `max_length` only."""
 
     raw_scores: bool = False
@@ -157,6 +165,7 @@ class Task(PairTask[RankingInput]):
         ),
         outputs=ModelOutputs((OUTPUT,)),
         service="rerank",
+        takes_adapters=True,
     )
     parameters = PairParameters
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Annotated, Any, ClassVar, NotRequired
 
 import numpy.typing as npt
@@ -34,7 +33,7 @@ from ..types.model_info import (
 from ..types.parameters import (
     ANY,
     TRUNCATED,
-    Parameters,
+    AdapterParameters,
     PipelineNames,
     check_text,
     in_lower_case,
@@ -46,7 +45,7 @@ from .bases.labels import FUNCTIONS, Function, best_labels, softmax
 from .bases.text import TextTask
 
 
-class ClassificationParameters(Parameters):
+class ClassificationParameters(AdapterParameters):
     """Parameters of the text-classification pipeline."""
 
     pipeline_names: ClassVar[PipelineNames] = PipelineNames(
@@ -115,6 +114,7 @@ class Task(TextTask[ClassificationInput, Window]):
         service="predict",
         has_labels=True,
         decides=True,
+        takes_adapters=True,
     )
     parameters = ClassificationParameters
 
@@ -152,12 +152,17 @@ class Task(TextTask[ClassificationInput, Window]):
     ) -> Any:
         if item.options:
             return self.decision(item, outputs[0])
-        found = best_labels(self.labels, self.scores(item, outputs[0]), item.parameters.top_k)
+        scores = self.scores(item, outputs[0])
+        found = best_labels(
+            self.labels_of(item.parameters.adapter_id), scores, item.parameters.top_k
+        )
         return found[0] if item.single else found
 
     def scores(self, item: ClassificationInput, outputs: Outputs) -> npt.NDArray[Any]:
         """Return the score of each class. Shape: (classes,)."""
-        return FUNCTIONS[item.parameters.function_to_apply or self._function](outputs["logits"])
+        count = len(self.labels_of(item.parameters.adapter_id))
+        function = item.parameters.function_to_apply or self._function(count)
+        return FUNCTIONS[function](outputs["logits"][:count])
 
     def decision(self, item: ClassificationInput, outputs: Outputs) -> list[float]:
         """Return the probability of each option of a question.
@@ -166,14 +171,15 @@ class Task(TextTask[ClassificationInput, Window]):
         """
         if len(item.options) > 1:
             return self.calibrated(softmax(outputs["logits"][list(item.options)]).tolist())
-        probability = float(FUNCTIONS[self._function](outputs["logits"])[item.options[0]])
+        function = FUNCTIONS[self._function(len(self.labels_of(item.parameters.adapter_id)))]
+        probability = float(function(outputs["logits"])[item.options[0]])
         return self.calibrated([probability, 1 - probability])
 
-    @cached_property
-    def _function(self) -> Function:
+    def _function(self, count: int) -> Function:
+        """Return what makes scores of the logits of a number of labels."""
         if self.checkpoint.config.problem_type == "regression":
             return "none"
-        if self.checkpoint.independent_labels or self.checkpoint.config.num_labels == 1:
+        if self.checkpoint.independent_labels or count == 1:
             return "sigmoid"
         return "softmax"
 
@@ -185,23 +191,14 @@ class Task(TextTask[ClassificationInput, Window]):
         Raises:
             Unprocessable: one is no label, or the model is a regression.
         """
-        if self._function == "none":
+        if self.checkpoint.config.problem_type == "regression":
             raise Unprocessable("This model's result is a number, and no label; ask another model.")
         is_statement = question.kind == "predicate"
         names = [each.name for each in question.options]
         named = [question.instructions] if is_statement else names
-        options = [self._label_number(name) for name in named]
+        labels = self.labels_of(parameters.adapter_id)
+        options = [_label_number(labels, name) for name in named]
         return ClassificationInput((question.text, None), parameters, single=False, options=options)
-
-    def _label_number(self, name: str) -> int:
-        """Return the number of the label with a name, in any case."""
-        known = [label.casefold() for label in self.labels]
-        if name.casefold() not in known:
-            raise Unprocessable(
-                f"{quote(name)} is no label of this model, which answers questions whose options"
-                f" are its labels, {enumerate_names(self.labels)}; a predicate names one of them."
-            )
-        return known.index(name.casefold())
 
     def _read_categories(self) -> Mapping[str, str]:
         """Return the category of each label that stands for one; the others are harmless.
@@ -232,6 +229,17 @@ class Task(TextTask[ClassificationInput, Window]):
         if text_pair is None:
             return first, None
         return first, check_text(text_pair, "text_pair", self.max_characters)
+
+
+def _label_number(labels: Sequence[str], name: str) -> int:
+    """Return the number of the label with a name, in any case."""
+    known = [label.casefold() for label in labels]
+    if name.casefold() not in known:
+        raise Unprocessable(
+            f"{quote(name)} is no label of this model, which answers questions whose options"
+            f" are its labels, {enumerate_names(labels)}; a predicate names one of them."
+        )
+    return known.index(name.casefold())
 
 
 def _check_names(key: str, given: Iterable[str], known: Iterable[str], kind: str) -> None:

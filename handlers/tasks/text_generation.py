@@ -164,7 +164,8 @@ class GenerationTask(TextTask[InputT, Prompt]):
         if parameters.get("max_length") is not None:
             # Otherwise the YAML's default would take precedence over max_length.
             parameters.setdefault("max_new_tokens")
-        return self.parameters.of_request(self.defaults_for(parameters), parameters)
+        defaults = self.defaults_for(parameters)
+        return self.with_known_adapter(self.parameters.of_request(defaults, parameters))
 
     def defaults_for(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the values of parameters that a request omits, which may depend on the others."""
@@ -279,6 +280,7 @@ class Task(GenerationTask[Any]):
         rows=Rows(supports_packing=False),
         exports=Exports(fastest_formats={"cpu": "openvino"}),
         generation=Generation(texts=True),
+        takes_adapters=True,
         decides=True,
     )
 
@@ -291,7 +293,7 @@ class Task(GenerationTask[Any]):
         parameters: GenerationParameters = self.read_parameters(request.parameters)
         parameters.check(self.settings.max_sequences, self.vocabulary)
         has_assistant = self.settings.assistant_model is not None
-        parameters.check_model(self.settings.adapters, has_assistant=has_assistant)
+        parameters.check_model(has_assistant=has_assistant)
         if isinstance(request.inputs, Question):
             return self._question(request.inputs, parameters)
         parsed = replace(
@@ -336,9 +338,6 @@ class Task(GenerationTask[Any]):
             return self.calibrated(softmax(outputs[0]["labels"]).tolist())
         item = self._as_read(item, rows[0])
         return [_generated(item, rows[0], text) for text in outputs[0]["texts"]]
-
-    def adapter_of(self, item: Any) -> str | None:
-        return item.parameters.adapter_id
 
     @property
     def max_tokens(self) -> int | None:

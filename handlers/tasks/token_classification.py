@@ -25,7 +25,7 @@ from ..batching.rows import Outputs
 from ..batching.tokenization import Window, split_windows, tokenize
 from ..errors import RequestError, attempt
 from ..types.model_info import LegacyResponse, ModelOutputs, TaskDescription, Wire
-from ..types.parameters import ANY, TRUNCATED, Parameters, PipelineNames, in_lower_case
+from ..types.parameters import ANY, TRUNCATED, AdapterParameters, PipelineNames, in_lower_case
 from .bases.labels import softmax
 from .bases.text import SingleText, SingleTextTask
 
@@ -34,7 +34,7 @@ Scores = npt.NDArray[np.float64]
 ToText = Callable[[list[str]], str]
 
 
-class TokenParameters(Parameters):
+class TokenParameters(AdapterParameters):
     """The token-classification pipeline's own parameters, and `special_tokens`.
 
     With it every token of the row is returned as in the vocabulary, special tokens included.
@@ -118,6 +118,7 @@ class Task(SingleTextTask):
         ),
         outputs=ModelOutputs(("logits",), per_token=("logits",)),
         has_labels=True,
+        takes_adapters=True,
     )
     parameters = TokenParameters
 
@@ -152,10 +153,11 @@ class Task(SingleTextTask):
     def _entities(self, item: SingleText, row: Window, output: Outputs) -> list[dict[str, Any]]:
         strategy = item.parameters.aggregation_strategy
         tokens = list(self._tokens(item, row, output))
+        labels = self.labels_of(item.parameters.adapter_id)
         if strategy == "none":
-            return label_tokens(tokens, self.labels)
+            return label_tokens(tokens, labels)
         to_text = self.tokenizer.convert_tokens_to_string
-        return join_entities(tokens, self.labels, strategy, to_text)
+        return join_entities(tokens, labels, strategy, to_text)
 
     def _tokens(self, item: SingleText, row: Window, output: Outputs) -> Iterator[Token]:
         encoding, scores = row.encoding, softmax(output["logits"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -282,6 +282,7 @@ class TaskDescription:
         has_labels: whether its models have classes, which the checkpoint names.
         decides: whether a request may be a :class:`hf_serve.handlers.types.decisions.Question`,
             whose result is the probability of each option.
+        takes_adapters: whether a request may choose a LoRA adapter of the model.
     """
 
     wire: Wire
@@ -292,6 +293,7 @@ class TaskDescription:
     service: Service | None = None
     has_labels: bool = False
     decides: bool = False
+    takes_adapters: bool = False
 
     @cached_property
     def abilities(self) -> set[Ability]:
@@ -359,7 +361,7 @@ class ModelInfo:
     task: TaskDescription
     settings: HandlerSection = field(repr=False)
     architecture: str = ""
-    adapters: Sequence[str] = ()
+    adapters: Collection[str] = ()
     prompts: Sequence[str] = ()
     categories: Mapping[str, str] = field(default_factory=dict)
     legacy_explanation_keys: Sequence[str] = ()
@@ -378,4 +380,10 @@ class ModelInfo:
         facts = {name: own[name] for name in PUBLIC}
         settings = {name: getattr(self.settings, name) for name in PUBLIC_SETTINGS}
         generation = asdict(self.generation) if self.generation else None
-        return {**facts, **settings, "limits": asdict(self.limits), "generation": generation}
+        return {
+            **facts,
+            **settings,
+            "adapters": list(self.adapters),
+            "limits": asdict(self.limits),
+            "generation": generation,
+        }

@@ -213,6 +213,13 @@ Granularity = Literal["token", "word"]
 BaselineImage = Literal["mean", "blur", "black"]
 
 
+class AdapterParameters(Parameters):
+    """Parameters of models that may have LoRA adapters."""
+
+    adapter_id: str | None = None
+    """The LoRA adapter that computes the result, by its name in the YAML's `adapters`."""
+
+
 class ExplanationParameters(Parameters):
     """How to explain, whatever the rows of the mode are.
 

@@ -28,7 +28,7 @@ from hf_serve.handlers.checkpoints.checkpoint_files import (
 )
 from hf_serve.handlers.checkpoints.lora import FILES as LORA_FILES
 from hf_serve.handlers.checkpoints.lora import FOLDER as ADAPTERS
-from hf_serve.handlers.checkpoints.lora import LoraFiles, adapter_folder
+from hf_serve.handlers.checkpoints.lora import LABEL_FILES, LoraFiles, adapter_folder
 from hf_serve.handlers.config.handler_section import HandlerSection
 from hf_serve.handlers.errors import WrongCheckpoint
 from hf_serve.scripts.hub.client import Hub
@@ -320,5 +320,6 @@ def adapter_files(handler: HandlerSection, checkpoint: Path) -> dict[str, Path]:
     return {
         f"{ADAPTERS}/{name}/{file}": files.folder / file
         for name, files in read.items()
-        for file in LORA_FILES
+        for file in (*LORA_FILES, *LABEL_FILES)
+        if file in LORA_FILES or (files.folder / file).is_file()
     }

@@ -14,6 +14,7 @@ from hf_serve.handlers.checkpoints.checkpoint_files import files_in
 from hf_serve.handlers.checkpoints.lora import (
     CONFIG_FILE,
     FILES,
+    LABEL_FILES,
     WEIGHTS_FILE,
     LoraFiles,
     adapter_folder,
@@ -269,10 +270,12 @@ def _download(adapter: AdapterSource, folder: Path, hub: Hub) -> None:
         with Staging.open(folder) as staging:
             fetch([CONFIG_FILE], snapshot, hub, staging)
             read_settings(staging.folder)
-            fetch([WEIGHTS_FILE], snapshot, hub, staging)
+            labels = [name for name in LABEL_FILES if name in snapshot.files]
+            fetch([WEIGHTS_FILE, *labels], snapshot, hub, staging)
             LoraFiles.read(staging.folder)
-            staging.keep_only(FILES)
-            source_of(snapshot, adapter.revision, FILES).write(staging.folder)
+            files = (*FILES, *labels)
+            staging.keep_only(files)
+            source_of(snapshot, adapter.revision, files).write(staging.folder)
             staging.install()
     except OSError as error:
         raise WriteError(folder, error) from None

@@ -456,7 +456,7 @@ class ImageLabelExplanationTarget(ImageExplanationTarget[TaskT]):
         Raises:
             BadRequest: there is no such label.
         """
-        return self.label_number(target)
+        return self.label_number(state, target)
 
     def logit(self, state: RequestState, number: int) -> ImageTarget:
         """Return the logit of a label as a target of attribution."""

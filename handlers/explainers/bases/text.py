@@ -374,9 +374,10 @@ class TextExplanationTarget(BaseExplanationTarget[TaskT]):
         texts = self.texts(state, number)
         return segment_tokens(state.rows[number], texts, state.settings.granularity)
 
-    def named(self, number: int, scores: Any) -> dict[str, Any]:
+    def named(self, state: RequestState, number: int, scores: Any) -> dict[str, Any]:
         """Return the label of a class, and its score."""
-        return {"label": self.task.checkpoint.labels[number], "score": float(scores[number])}
+        labels = self.task.labels_of(self.task.adapter_of(state.input))
+        return {"label": labels[number], "score": float(scores[number])}
 
     def describe(self, state: RequestState, selected: AttributionTarget) -> dict[str, Any]:
         """Return the `prediction` and the `target` of an explanation, and keys of the mode."""

@@ -121,13 +121,13 @@ class BaseExplanationTarget(ABC, Generic[TaskT]):
         """Return the explanation of each request; one that fails has its error in its place."""
         return ExplanationRunner(self, model).explain(states)
 
-    def label_number(self, target: Any) -> int:
+    def label_number(self, state: RequestState, target: Any) -> int:
         """Return the class of a number or of a label's name.
 
         Raises:
             BadRequest: there is no such class.
         """
-        labels = self.task.checkpoint.labels
+        labels = self.task.labels_of(self.task.adapter_of(state.input))
         if isinstance(target, str) and target in labels:
             return labels.index(target)
         if isinstance(target, int) and not isinstance(target, bool) and 0 <= target < len(labels):

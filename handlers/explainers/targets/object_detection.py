@@ -66,7 +66,7 @@ class ExplanationTarget(ImageExplanationTarget[Task]):
         if target is None:
             return self._best(state)
         if isinstance(target, str):
-            return self._best(state, self.label_number(target))
+            return self._best(state, self.label_number(state, target))
         threshold = state.input.parameters.threshold
         found = self._detections(state, threshold)
         if not found:

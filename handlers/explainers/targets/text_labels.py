@@ -43,8 +43,8 @@ class ClassTarget(TextExplanationTarget[sequence_classification.Task]):
         scores = self._scores(state)
         target = selected.index[0]
         return {
-            "prediction": self.named(max(scores, key=scores.__getitem__), scores),
-            "target": {**self.named(target, scores), "index": target},
+            "prediction": self.named(state, max(scores, key=scores.__getitem__), scores),
+            "target": {**self.named(state, target, scores), "index": target},
         }
 
     def _scores(self, state: RequestState) -> dict[int, float]:
@@ -58,7 +58,7 @@ class ClassTarget(TextExplanationTarget[sequence_classification.Task]):
         scores, target = self._scores(state), state.settings.target
         if target is None:
             return max(scores, key=scores.__getitem__)
-        number = self.label_number(target)
+        number = self.label_number(state, target)
         if number not in scores:
             raise BadRequest(f"target {quote(target)} is no option of the question; send one.")
         return number
@@ -146,7 +146,9 @@ class RankingTarget(TextExplanationTarget[sentence_ranking.Task]):
         """Return the numbers of a text and of a label."""
         logits = np.stack([each["logits"] for each in state.outputs])
         if self.task.labels:
-            return 0, int(logits[0].argmax()) if target is None else self.label_number(target)
+            return 0, int(logits[0].argmax()) if target is None else self.label_number(
+                state, target
+            )
         best = int(logits[:, 0].argmax())
         return best if target is None else as_integer(target, "target", len(logits)), 0
 

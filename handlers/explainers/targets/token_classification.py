@@ -51,8 +51,13 @@ class ExplanationTarget(TextExplanationTarget[Task]):
         offsets = state.rows[0].encoding.offsets
         place = {"start": offsets[tokens[0]][0], "end": offsets[tokens[-1]][1]}
         return {
-            "prediction": {**self.named(int(scores.argmax()), scores), **place},
-            "target": {**self.named(label, scores), "index": label, "tokens": tokens, **place},
+            "prediction": {**self.named(state, int(scores.argmax()), scores), **place},
+            "target": {
+                **self.named(state, label, scores),
+                "index": label,
+                "tokens": tokens,
+                **place,
+            },
         }
 
     def _target(self, state: RequestState) -> tuple[list[int], int]:
@@ -62,12 +67,12 @@ class ExplanationTarget(TextExplanationTarget[Task]):
             return [token], int(scores[token].argmax())
         if isinstance(target, (list, tuple)) and len(target) == 2:
             token = as_integer(target[0], "the token in target", len(scores))
-            return [token], self.label_number(target[1])
+            return [token], self.label_number(state, target[1])
         if isinstance(target, dict):
             tokens = tokens_at(target, state)
             label = target.get("label")
             best = int(scores[tokens].mean(axis=0).argmax())
-            return tokens, best if label is None else self.label_number(label)
+            return tokens, best if label is None else self.label_number(state, label)
         raise BadRequest(
             'target must be [token, class], {"token": …, "label": …} or {"start": …, "end": …}.'
         )
@@ -75,7 +80,7 @@ class ExplanationTarget(TextExplanationTarget[Task]):
     def _surest(self, state: RequestState, scores: Any) -> int:
         """Return the token whose label is surest, one that is ignored only if all are."""
         ignored = state.input.parameters.ignore_labels
-        labels = self.task.checkpoint.labels
+        labels = self.task.labels_of(state.input.parameters.adapter_id)
         outside = np.array([label in ignored for label in labels])
         special = np.array(state.rows[0].encoding.special_tokens_mask, dtype=bool)
         best = np.where(outside[scores.argmax(axis=-1)], 0.0, scores.max(axis=-1))

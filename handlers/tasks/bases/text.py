@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
@@ -12,8 +12,8 @@ from pydantic import BeforeValidator, Field, PositiveInt
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 from ...batching.packing import TILE, WIDTHS, run_packed
-from ...batching.padding import Batch, Padding, Side, pad, run_padded
-from ...batching.rows import Row, RowOutcome
+from ...batching.padding import Batch, Padding, Side, pad, run_in_groups, run_padded
+from ...batching.rows import ADAPTER_IDS, Row, RowOutcome
 from ...batching.tokenization import (
     Text,
     Window,
@@ -102,6 +102,9 @@ class TextTask(BaseTask[InputT, RowT]):
     ) -> Sequence[RowOutcome]:
         if not rows:
             return []
+        if not model.capabilities.mixes_adapters and len(set(map(_adapter_of, rows))) > 1:
+            run = partial(self.run, model, meter=meter, deadline=deadline)
+            return run_in_groups(run, rows, _adapter_of)
         # A single row is packed only for an engine that compiles each width.
         options: dict[str, Any] = {
             "padding": self.padding,
@@ -314,6 +317,11 @@ class TextTask(BaseTask[InputT, RowT]):
             "input_ids": self.checkpoint.pad_token_id,
             "token_type_ids": self.tokenizer.pad_token_type_id,
         }
+
+
+def _adapter_of(row: Row) -> int:
+    """Return the number of the LoRA adapter of a row; 0 for the model itself."""
+    return int(row.features.get(ADAPTER_IDS, [0])[0])
 
 
 @dataclass(frozen=True)

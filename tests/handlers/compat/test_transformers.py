@@ -464,3 +464,10 @@ def test_rows_of_the_shortest_length_and_longer_run(family: str, values: dict[st
 
 def test_other_families_have_no_shortest_row() -> None:
     assert shortest_row(BertConfig()) == 1
+
+
+def test_linear_layers_have_sizes_and_others_have_none() -> None:
+    gpt2 = GPT2LMHeadModel(GPT2Config(n_embd=8, n_layer=1, n_head=1, vocab_size=9))
+    assert compat.linear_sizes(gpt2.transformer.h[0].mlp.c_fc) == (8, 32)
+    assert compat.linear_sizes(gpt2.lm_head) == (8, 9)
+    assert compat.linear_sizes(gpt2.transformer.wte) is None

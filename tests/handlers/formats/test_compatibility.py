@@ -93,7 +93,7 @@ def test_every_required_package_has_an_install_command(save_mode: str) -> None:
     ("keys", "more", "obstacle"),
     [
         ({"save_mode": "openvino"}, {}, ["handler.save_mode", "openvino"]),
-        ({"mode": "sequence_classification"}, {}, ["handler.mode", "sequence_classification"]),
+        ({"mode": "fill_mask"}, {}, ["handler.mode", "fill_mask"]),
         ({}, {"pt2": COMPILE}, ["pt2.compile"]),
     ],
 )

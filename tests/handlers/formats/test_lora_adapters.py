@@ -193,10 +193,9 @@ def test_a_description_has_the_names(model: Served) -> None:
 
 def test_weights_have_the_data_type_of_the_model(base: Path, adapters: dict[str, Path]) -> None:
     model = Served(base, MODE, dtype="bfloat16", adapters={"french": str(adapters["french"])})
-    module: Any = model.engine.model
-    weights = {name: each for name, each in module.module.named_parameters() if "lora_" in name}
-    assert {each.dtype for each in weights.values()} == {torch.bfloat16}
-    assert not any(each.requires_grad for each in module.module.parameters())
+    loaded: Any = model.engine.model
+    parts = [own for parts in loaded._adapters._parts.values() for own in parts.values()]
+    assert {each.dtype for part in parts for each in (part.down, part.up)} == {torch.bfloat16}
 
 
 def test_adapters_run_one_after_the_other_where_layers_do_not_see_rows(
