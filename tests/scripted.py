@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -25,13 +26,14 @@ class Script(LogitsProcessor):
         return torch.full_like(scores, -torch.inf).index_fill(1, torch.tensor([token]), 0.0)
 
 
-def write(model: Served, text: str, monkeypatch: Any) -> None:
-    """Let a model write a text, and then its end token."""
+def write(model: Served, text: str | Callable[[str], str], monkeypatch: Any) -> None:
+    """Let a model write a text, which may depend on the prompt, and then its end token."""
     tokenizer = model.engine.task.checkpoint.tokenizer
-    ids = [*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
     generate = model.engine.model.generate
 
     def scripted(batch: Any, config: Any, **given: Any) -> Any:
+        written = text if isinstance(text, str) else text(tokenizer.decode(batch["input_ids"][0]))
+        ids = [*tokenizer(written, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
         script = Script(ids, batch["input_ids"].shape[1])
         processors = LogitsProcessorList([*given.pop("logits_processor", ()), script])
         return generate(batch, config, logits_processor=processors, **given)

@@ -115,6 +115,13 @@ def test_openais_agents(job: dict[str, Any], text: str) -> None:
 
 
 @pytest.mark.nightly
+def test_pydantic_ai(job: dict[str, Any], text: str) -> None:
+    found = run_program(FRAMEWORKS, "pydantic_ai_client", job)
+    check_chats(found, text)
+    assert set(found["objects"]) <= {"fox", "bear"} and len(found["objects"]) == 2
+
+
+@pytest.mark.nightly
 def test_litellm(job: dict[str, Any], text: str) -> None:
     for answers in run_program(FRAMEWORKS, "litellm_client", job).values():
         assert answers["answer"] == "".join(part or "" for part in answers["stream"]) == text
