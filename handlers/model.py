@@ -135,11 +135,22 @@ class Model(ABC):
         raise NotImplementedError
 
     def read_prefix(self, ids: Sequence[int]) -> Any:
-        """Return what :meth:`last_scores` needs of tokens that several rows begin with.
+        """Return what others need of tokens that several rows begin with.
+
+        Others are :meth:`last_scores`, and :meth:`forward_after` of a model with a reduction.
 
         It is None where rows that continue a prefix may have other scores than whole ones.
         """
         return None
+
+    def forward_after(
+        self, prefix: Any, batch: Mapping[str, torch.Tensor]
+    ) -> Mapping[str, torch.Tensor]:
+        """Run a batch, padded on the right, whose rows continue what :meth:`read_prefix` returns.
+
+        The model has a reduction, whose results are as for the whole rows.
+        """
+        raise NotImplementedError
 
     def last_scores(
         self, batch: Mapping[str, torch.Tensor], lengths: Sequence[int], prefix: Any = None

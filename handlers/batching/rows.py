@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -61,6 +62,24 @@ class Row(BaseRow):
     def cost(self) -> int:
         """The number of tokens that are computed for it, in all its sequences."""
         return len(self)
+
+
+RowT = TypeVar("RowT", bound=Row)
+# Rows that begin with fewer equal tokens are computed whole.
+MIN_SHARED = 16
+
+
+def shared_tokens(rows: Sequence[Row]) -> int:
+    """Return how many tokens all rows begin with; at least one of each is not among them."""
+    ids = [row.features["input_ids"] for row in rows]
+    columns = zip(*(own[:-1] for own in ids), strict=False)
+    return sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
+
+
+def after(row: RowT, shared: int) -> RowT:
+    """Return a row without its first tokens."""
+    features = {name: values[shared:] for name, values in row.features.items()}
+    return replace(row, features=features)
 
 
 # Returns what is kept of a row's outputs after the forward pass.

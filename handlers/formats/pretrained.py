@@ -25,7 +25,7 @@ from ..checkpoints.dtypes import quantization_method
 from ..checkpoints.lora import AdapterFolders
 from ..checkpoints.model_spec import ModelSpec, specify_assistant
 from ..checkpoints.placement import log_placement
-from ..checkpoints.pooling import ModelWithPooling
+from ..checkpoints.pooling import ModelWithPooling, TextSlots
 from ..checkpoints.probe_rows import short_positions
 from ..checkpoints.trial_results import TrialResults
 from ..compat.transformers import (
@@ -244,8 +244,18 @@ class PretrainedModel(Model):
         if has_recurrent_state(self.module):
             return None
         inputs = {"input_ids": torch.tensor([list(ids)], device=self.module.device)}
-        cache = self._eager(**inputs, **self._kept([0]), use_cache=True).get("past_key_values")
+        run = self.module.module if isinstance(self.module, ModelWithPooling) else self._eager
+        cache = run(**inputs, **self._kept([0]), use_cache=True).get("past_key_values")
         return cache if can_be_repeated(cache) else None
+
+    @torch.inference_mode()
+    def forward_after(
+        self, prefix: Any, batch: Mapping[str, torch.Tensor]
+    ) -> Mapping[str, torch.Tensor]:
+        inputs: dict[str, Any] = self._to_device(batch)
+        slots = TextSlots.of_mask(inputs["attention_mask"])
+        inputs |= continue_cache(prefix, inputs["attention_mask"])
+        return self._select_outputs(self._eager(**inputs, slots=slots, use_cache=True))
 
     @torch.inference_mode()
     def last_scores(

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import string
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from itertools import takewhile
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
 from ..batching.padding import Padding, group_by_length, pad, run_in_groups
-from ..batching.rows import RowOutcome
+from ..batching.rows import MIN_SHARED, RowOutcome, after, shared_tokens
 from ..batching.tokenization import Window
 from ..config.messages import enumerate_names
 from ..errors import Unprocessable, attempt_all
@@ -47,7 +46,6 @@ MARK = "x7q"
 WITHOUT_THOUGHTS = TemplateOptions(arguments={"enable_thinking": False})
 THOUGHTS_BEGIN, THOUGHTS_END = "<think>", "</think>"
 # Fewer tokens in common are computed again for each prompt.
-MIN_SHARED = 16
 
 
 @dataclass(frozen=True)
@@ -178,7 +176,7 @@ class AnswerReader:
         alone = self.model.runs_alone or self.model.padded_limit < max(map(len, rows))
         if alone or len(rows) == 1:
             return self._in_groups(rows, 0 if alone else self.budget, self._forward)
-        shared = _shared_tokens(rows)
+        shared = shared_tokens(rows)
         if shared < MIN_SHARED:
             return self._in_groups(rows, self.budget, self._forward)
         with self.model.with_adapters([rows[0].adapter_id]):
@@ -201,7 +199,7 @@ class AnswerReader:
         return [outcomes[number] for number in range(len(rows))]
 
     def _continue(self, prefix: Any, shared: int, rows: Sequence[AnswerRow]) -> list[RowOutcome]:
-        return self._forward([_after(row, shared) for row in rows], prefix)
+        return self._forward([after(row, shared) for row in rows], prefix)
 
     def _forward(self, rows: Sequence[AnswerRow], prefix: Any = None) -> list[RowOutcome]:
         self.deadline.check_together()
@@ -214,16 +212,3 @@ class AnswerReader:
         for row, own in zip(rows, scores, strict=True):
             found.append({"labels": own[list(row.labels)]})
         return found
-
-
-def _shared_tokens(rows: Sequence[AnswerRow]) -> int:
-    """Return how many tokens all rows begin with; at least one of each is not among them."""
-    ids = [row.features["input_ids"] for row in rows]
-    columns = zip(*(own[:-1] for own in ids), strict=False)
-    return sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
-
-
-def _after(row: AnswerRow, shared: int) -> AnswerRow:
-    """Return a row without its first tokens."""
-    features = {name: values[shared:] for name, values in row.features.items()}
-    return replace(row, features=features)

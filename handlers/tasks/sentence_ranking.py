@@ -10,8 +10,10 @@ computed as by sentence-transformers' CrossEncoder; see `handlers/checkpoints/cr
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import accumulate
 from typing import Annotated, Any, ClassVar, NotRequired
 
@@ -21,9 +23,10 @@ from pydantic import AliasChoices, Field, PositiveInt
 from transformers import BatchEncoding, PreTrainedConfig
 from typing_extensions import TypedDict
 
-from ..batching.rows import Outputs
+from ..batching.padding import error_of_rows, run_padded
+from ..batching.rows import MIN_SHARED, Outputs, RowOutcome, after, shared_tokens
 from ..batching.tokenization import Window, check_length, read_in_lower_case, tokenize
-from ..checkpoints.architecture import base_class_for
+from ..checkpoints.architecture import attends_both_ways, base_class_for, is_decoder
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.cross_encoder import OUTPUT, CrossEncoder
 from ..checkpoints.pooling import PoolingHead
@@ -31,6 +34,9 @@ from ..checkpoints.ranking_template import RankingTemplate, WrittenPair, tokens_
 from ..config.handler_section import HandlerSection
 from ..config.messages import enumerate_names, quote
 from ..errors import RequestError, TextTooLong, Unprocessable, WrongCheckpoint, attempt
+from ..model import Model
+from ..process.deadline import NO_DEADLINE, Deadline, before
+from ..telemetry.metrics import Meter
 from ..types.model_info import ModelOutputs, TaskDescription, Wire
 from ..types.parameters import (
     ANY,
@@ -44,11 +50,13 @@ from ..types.parameters import (
 from ..types.request import Request
 from .base import BaseTask, Label
 from .bases.labels import sigmoid, softmax
-from .bases.template_rows import tokens_before, written_row
+from .bases.template_rows import PairEncoding, tokens_before, written_row
 from .bases.text_pairs import PairTask
 
 FORMS = '{"query": …, "texts": […]} or {"text": …, "text_pair": …}'
 LISTS = ("texts", "documents")
+# Rows of one query have their first tokens computed once where that saves this part of all tokens.
+MIN_ROWS, MIN_SAVED = 3, 0.2
 Activation = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 # Names are looked up here, and never imported.
 ACTIVATIONS: Mapping[str, Activation] = {
@@ -240,6 +248,59 @@ class Task(PairTask[RankingInput]):
             for item, own, start in zip(inputs, written, starts, strict=False)
         ]
 
+    def run(
+        self,
+        model: Model,
+        rows: Sequence[Window],
+        meter: Meter,
+        deadline: Deadline = NO_DEADLINE,
+    ) -> Sequence[RowOutcome]:
+        """Run rows; what the rows of a query begin with is computed once where that is faster."""
+        if not self._shares_prefixes or model.runs_alone or len(rows) < MIN_ROWS:
+            return super().run(model, rows, meter, deadline)
+        outcomes: dict[int, RowOutcome] = {}
+        for group in _by_query(rows):
+            found = self._run_after_prefix(model, group, meter, deadline)
+            outcomes.update(zip(group.numbers, found, strict=False))
+        rest = [number for number in range(len(rows)) if number not in outcomes]
+        others = super().run(model, [rows[number] for number in rest], meter, deadline)
+        outcomes.update(zip(rest, others, strict=True))
+        return [outcomes[number] for number in range(len(rows))]
+
+    @cached_property
+    def _shares_prefixes(self) -> bool:
+        """Whether pairs are read from left to right, with the query before the text."""
+        config = self.checkpoint.config
+        return (
+            self.template is not None
+            and self.reduction is not None
+            and is_decoder(config)
+            and not attends_both_ways(config)
+        )
+
+    def _run_after_prefix(
+        self, model: Model, group: _Group, meter: Meter, deadline: Deadline
+    ) -> Sequence[RowOutcome]:
+        """Return the outcomes of rows; none where they are faster, or only possible, as a whole."""
+        if not group.is_faster:
+            return []
+        try:
+            ids = group.rows[0].features["input_ids"][: group.shared]
+            prefix = before(deadline, model.read_prefix)(ids)
+        except Exception as error:  # noqa: BLE001 - errors of libraries are raised again
+            return [error_of_rows(error)] * len(group.rows)
+        if prefix is None:
+            return []
+        meter.count(forwards=1, tokens=group.shared, slots=group.shared)
+        return run_padded(
+            before(deadline, partial(model.forward_after, prefix)),
+            [after(row, group.shared) for row in group.rows],
+            padding=replace(self.padding, side="right"),
+            budget=self.forward_budget(model),
+            per_token=(),
+            meter=meter,
+        )
+
     def truncates(self, item: RankingInput) -> bool:
         wanted = item.parameters.truncate
         return self.truncation if wanted is None else wanted
@@ -350,6 +411,36 @@ class PooledTask(Task):
     @classmethod
     def auto_class_for(cls, config: PreTrainedConfig) -> str:
         return base_class_for(config)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """The rows of a batch that are written for one query, by their numbers.
+
+    Attributes:
+        shared: the tokens that all of them begin with, template and instruction among them.
+    """
+
+    numbers: Sequence[int]
+    rows: Sequence[Window]
+    shared: int
+
+    @property
+    def is_faster(self) -> bool:
+        """Whether to compute the shared tokens once, which runs rows that are not packed."""
+        saved, total = self.shared * (len(self.rows) - 1), sum(map(len, self.rows))
+        return self.shared >= MIN_SHARED and saved >= total * MIN_SAVED
+
+
+def _by_query(rows: Sequence[Window]) -> list[_Group]:
+    """Return the groups of rows; rows that warm a model up have no query."""
+    groups = defaultdict[str, list[int]](list)
+    for number, row in enumerate(rows):
+        encoding: Any = getattr(row, "encoding", None)
+        if isinstance(encoding, PairEncoding):
+            groups[encoding.written.text[: encoding.written.document[0]]].append(number)
+    found = [(numbers, [rows[number] for number in numbers]) for numbers in groups.values()]
+    return [_Group(numbers, own, shared_tokens(own)) for numbers, own in found]
 
 
 class CausalTask(Task):

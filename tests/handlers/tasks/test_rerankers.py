@@ -15,6 +15,7 @@ import transformers
 
 from hf_serve.handlers.errors import RequestError
 from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.tasks import sentence_ranking
 from hf_serve.handlers.telemetry.metrics import Meter
 from hf_serve.handlers.types.request import Request
 from tests.reference.rerankers import write
@@ -53,14 +54,15 @@ def test_the_head_of_a_causal_model_has_the_rows_of_the_tokens_alone(
     assert module.module.get_output_embeddings().out_features == rows
 
 
-@pytest.mark.parametrize("kind", ["ettin", "qwen3", "classifier"])
+@pytest.mark.parametrize(("kind", "forwards"), [("ettin", 1), ("qwen3", 2), ("classifier", 2)])
 def test_pairs_share_a_forward_and_have_the_scores_that_they_have_alone(
-    reranker: Load, kind: str
+    reranker: Load, kind: str, forwards: int
 ) -> None:
+    """Causal models read what the pairs begin with in a forward of its own."""
     model, meter = reranker(kind, max_batch_tokens=2000), Meter()
     (ranked,) = model.engine.predict([Request(ranking(SONG, RAIN, "dull"))], meter)
     assert not isinstance(ranked, RequestError)
-    assert (meter.counts["rows"], meter.counts["forwards"]) == (3, 1)
+    assert (meter.counts["rows"], meter.counts["forwards"]) == (3, forwards)
     assert model.engine.model.capabilities.supports_packing
     alone = [model.ask([QUERY, text])["score"] for text in (SONG, RAIN, "dull")]
     assert {each["index"]: each["score"] for each in ranked} == pytest.approx(
@@ -198,3 +200,22 @@ def test_bodies_of_other_servers_have_an_instruction(
 
 def _request_to(path: str, body: dict[str, Any]) -> HttpRequest:
     return HttpRequest({"body": body}, {"url_path": path})
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "zerank", "classifier"])
+def test_what_the_pairs_of_a_query_begin_with_is_computed_once(
+    reranker: Load, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, meter = reranker(kind), Meter()
+    texts = (SONG, RAIN, "dull", LONG[:90])
+    bodies = [{"inputs": ranking(*texts)}, {"inputs": [QUERY, SONG]}]
+    ranked, pair = (answer for _, answer in model.post(*bodies))
+    model.engine.predict([Request(ranking(*texts))], meter)
+    shared = meter.counts["tokens"]
+    monkeypatch.setattr(sentence_ranking, "MIN_ROWS", 100)
+    whole, meter = model.ask(ranking(*texts)), Meter()
+    model.engine.predict([Request(ranking(*texts))], meter)
+    assert shared < meter.counts["tokens"] * 0.8
+    scores = {each["index"]: each["score"] for each in whole}
+    assert {each["index"]: each["score"] for each in ranked} == pytest.approx(scores, abs=1e-5)
+    assert pair["score"] == pytest.approx(scores[0], abs=1e-5)
