@@ -19,6 +19,8 @@ BENCH_VENV := .venv-bench
 MLSERVER := .venv-mlserver
 # infinity and sentence-transformers, which `make bench-embeddings` measures.
 INFINITY := .venv-infinity
+# sentence-transformers, which `make bench-rerank` measures.
+RERANK := .venv-rerank
 # vLLM, whose environment takes 4 GB; `make test-vllm` tests it and `make bench-generation` measures it.
 VLLM := .venv-vllm
 # Ray, which serves archives and scores files; `make test-ray` tests it.
@@ -135,7 +137,7 @@ $(CLIENTS)/.ready: .venv-%/.ready: pyproject.toml requirements/%.txt | $(UV)
 	touch $@
 
 # The documentation tool, frameworks and other servers, which import nothing of the kit.
-$(DOCS)/.ready $(FRAMEWORKS)/.ready $(OLDER_CLIENTS)/.ready $(BENCH_VENV)/.ready $(MLSERVER)/.ready $(INFINITY)/.ready: .venv-%/.ready: requirements/%.txt | $(UV)
+$(DOCS)/.ready $(FRAMEWORKS)/.ready $(OLDER_CLIENTS)/.ready $(BENCH_VENV)/.ready $(MLSERVER)/.ready $(INFINITY)/.ready $(RERANK)/.ready: .venv-%/.ready: requirements/%.txt | $(UV)
 	$(call environment,.venv-$*)
 	$(call install,.venv-$*,-r requirements/$*.txt)
 	touch $@
@@ -209,7 +211,7 @@ bench-embeddings: $(READY) $(INFINITY)/.ready wrk
 	$(RUN) -m benchmarks.embeddings $(BENCH)
 
 # BENCH="--only kit_float32 --model ettin_17m" measures less, BENCH=--smoke tries it with tiny models.
-bench-rerank: $(READY) $(INFINITY)/.ready
+bench-rerank: $(READY) $(RERANK)/.ready
 	$(RUN) -m benchmarks.rerank $(BENCH)
 
 # BENCH="--only kit,litserve --rounds 1" measures less, BENCH=--smoke tries it with a tiny model.

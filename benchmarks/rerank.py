@@ -3,8 +3,8 @@
 Writes results/rerank.json and a section of RESULTS.md. `python -m benchmarks.rerank --only
 kit_float32,kit_bfloat16 --model ettin_17m` measures less; `--smoke` is a trial run with tiny
 models, whose figures mean nothing. Nothing else should run on the machine. `--library-python` is
-the Python of an environment with sentence-transformers 5.4 or later, optimum-intel, and vLLM or
-flash attention where they are measured; what it lacks is left out.
+the Python of an environment with sentence-transformers 5.4 or later, optimum-intel, datasets, and
+vLLM or flash attention where they are measured; what it lacks is left out.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from hf_serve.scripts.installation import ROOT
 from hf_serve.scripts.paths import BUILD
 
 WORK = BUILD / "benchmarks" / "rerank"
-PYTHON = ROOT / ".venv-infinity" / "bin" / "python"
+PYTHON = ROOT / ".venv-rerank" / "bin" / "python"
 NAMES = (*kit.SETTINGS, *rerank_libraries.LIBRARIES)
 ON_GPU = ("sentence_transformers_flash", "vllm")
 # Exports and quantization of bert-base take minutes.

@@ -33,6 +33,7 @@ ENVIRONMENTS = {
     "docs": ("docs",),
     "mlserver": ("mlserver",),
     "infinity": ("infinity",),
+    "rerank": ("rerank",),
     "vllm": ("vllm",),
 }
 # Environments that have the versions of another one, wherever both have a package.
