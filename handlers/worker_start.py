@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import torch
 
+from . import registry
 from .checkpoints.integrity import verify
+from .compat.transformers import read_conversions
 from .config.model_config import CONFIG_FILE, ModelConfig
 from .engine import BaseEngine, Engine
+from .errors import ConfigError
 from .inference_code.engine import InferenceCodeEngine, has_inference_code
 from .process.packages import silence_libraries
 from .process.resources import limit_memory_growth, share_heap_between_threads
@@ -18,6 +22,16 @@ def prepare_process() -> None:
     """Limit the memory and the logs of this process, before the first operation of torch."""
     limit_memory_growth()
     silence_libraries()
+
+
+def warm_caches() -> None:
+    """Read what each load reads once in a process, so that forks of this process have it."""
+    read_conversions()
+    for each in vars(registry).values():
+        # The load of a model says what is wrong with an entry point.
+        with suppress(ConfigError):
+            if isinstance(each, registry.Registry):
+                _ = each.added
 
 
 def load_engine(

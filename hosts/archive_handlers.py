@@ -53,6 +53,14 @@ try:
 except ImportError:  # version 0.2.0
     BUCKETS = (0.001, 0.01, 0.1, 1.0, 10.0)  # type: ignore[assignment]
 
+try:
+    from hf_serve.handlers.process.resources import release_memory
+except ImportError:  # version 0.2.0
+
+    def release_memory() -> None:  # noqa: D103 - as in handlers.process.resources
+        pass
+
+
 # An item of a list; version 0.2.0 says that it is not alone.
 IS_ITEM: dict[str, Any] = (
     {"is_batch_item": True} if hasattr(Request, "is_batch_item") else {"alone": False}
@@ -70,5 +78,6 @@ __all__ = [
     "load_engine",
     "pick_device",
     "prepare_process",
+    "release_memory",
     "set_num_threads",
 ]

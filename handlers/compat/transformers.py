@@ -9,7 +9,7 @@ import copy
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -450,6 +450,17 @@ def word_offsets(tokenizer: Any, letters: Sequence[dict[str, Any]]) -> list[dict
 
 
 # Quantizers
+
+
+def read_conversions() -> None:
+    """Read the table of weights that have other names in checkpoints, which takes 0.1 seconds.
+
+    transformers reads it once in a process.
+
+    Breaks when transformers keeps it elsewhere; each load then reads it.
+    """
+    with suppress(ImportError, AttributeError):
+        import_module("transformers.conversion_mapping").get_checkpoint_conversion_mapping("bert")
 
 
 def lacks_package(error: Exception) -> bool:

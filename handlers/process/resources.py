@@ -6,6 +6,7 @@ The limits are set by the container (cgroup) or by the machine.
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
@@ -90,6 +91,13 @@ def _words(folder: Path, *names: str) -> list[str]:
         return " ".join((folder / name).read_text(encoding="utf-8") for name in names).split()
     except OSError:
         return []
+
+
+def release_memory() -> None:
+    """Return the memory that a load has freed to the system."""
+    gc.collect()
+    if libc := _glibc():
+        libc.malloc_trim(0)
 
 
 class FreedMemory:

@@ -58,7 +58,7 @@ def main(options: ProcessOptions) -> None:
         import_from(folder)
     # These import the `handlers` of the archive.
     from hf_serve.handlers.http.limits import BodyLimits  # noqa: PLC0415
-    from hf_serve.hosts.archive_handlers import set_num_threads  # noqa: PLC0415
+    from hf_serve.hosts.archive_handlers import release_memory, set_num_threads  # noqa: PLC0415
     from hf_serve.hosts.asgi.access import ApiKeys  # noqa: PLC0415
     from hf_serve.hosts.asgi.in_process import InProcessBackend  # noqa: PLC0415
     from hf_serve.hosts.asgi.server import ServerSettings, serve  # noqa: PLC0415
@@ -68,6 +68,7 @@ def main(options: ProcessOptions) -> None:
     limits = BodyLimits(options.max_request_bytes, options.max_response_bytes)
     backend = InProcessBackend(ServedFiles([folder], options.name), archive, limits)
     backend.load_all()
+    release_memory()
     settings = ServerSettings(
         host="",
         port=0,

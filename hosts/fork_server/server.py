@@ -282,6 +282,8 @@ def import_modules(names: Sequence[str], kit: str) -> None:
             importlib.import_module(name)
         except ImportError as error:
             _log(f"{name} is not imported: {error}")
+    if start := sys.modules.get("handlers.worker_start"):
+        start.warm_caches()
     sys.path[:] = BASE_PATH
     for name in ASK_DRIVER:
         del os.environ[name]

@@ -110,11 +110,12 @@ def _workers(config: ModelConfig, defaults: ServingDefaults, size: int) -> int:
     several = not (config.torchrun or config.parallelType or config.continuousBatching)
     if defaults.workers_of_exports == 1 or not several or size > MAX_BYTES_OF_SEVERAL_WORKERS:
         return 1
+    if formats.plan(config).handler.save_mode == CHECKPOINT:
+        return 1
     # This import loads torch, which a checkpoint is packed without.
     from hf_serve.handlers.checkpoints.placement import serving_device_type  # noqa: PLC0415
 
-    is_export = formats.plan(config).handler.save_mode != CHECKPOINT
-    if not is_export or serving_device_type(config.deviceType) != "cpu":
+    if serving_device_type(config.deviceType) != "cpu":
         return 1
     return min(defaults.workers_of_exports, os.cpu_count() or 1)
 

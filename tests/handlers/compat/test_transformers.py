@@ -45,6 +45,7 @@ from transformers import (
     WhisperConfig,
     WhisperForConditionalGeneration,
     WhisperTokenizer,
+    conversion_mapping,
 )
 
 from hf_serve.handlers.compat import transformers as compat
@@ -68,6 +69,7 @@ from hf_serve.handlers.compat.transformers import (
     join_chunks,
     lacks_package,
     pillow_processor,
+    read_conversions,
     read_image_processor,
     reads_last_token,
     run_before_other_processors,
@@ -87,6 +89,14 @@ def bert() -> PreTrainedModel:
     torch.manual_seed(0)
     config = BertConfig(**SIZE, intermediate_size=16)
     return AutoModel.from_config(config, attn_implementation="sdpa").eval()
+
+
+def test_the_table_of_converted_weights_is_read_once() -> None:
+    read_conversions()
+    table = conversion_mapping._checkpoint_conversion_mapping_cache
+    conversion_mapping.get_checkpoint_conversion_mapping("bert")
+    assert table
+    assert conversion_mapping._checkpoint_conversion_mapping_cache is table
 
 
 def test_without_masks_the_given_mask_is_all_that_hides_tokens() -> None:

@@ -32,9 +32,12 @@ def test_pack_writes_only_the_archive_to_the_store(
     assert list((tmp_path / "store").iterdir()) == [archive.path] == [tmp_path / "store" / "qa.mar"]
 
 
+# Exports of the second mode have several workers.
+@pytest.mark.parametrize("mode", ["question_answering", "sentence_embedding"])
 def test_packing_a_checkpoint_does_not_import_torch(
-    tmp_path: Path, config_path: Path, handlers: Path
+    tmp_path: Path, config_path: Path, handlers: Path, mode: str
 ) -> None:
+    config_path.write_text(config_path.read_text("utf-8").replace("question_answering", mode))
     packs = (
         "import sys; from pathlib import Path; from hf_serve.scripts.archives.packing import pack; "
         f"pack(Path({str(config_path)!r}), export_path=Path({str(tmp_path / 'store')!r}), "
