@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 import yaml
 
@@ -35,7 +36,10 @@ from hf_serve.scripts.serving.processes import group_members, started_at
 from hf_serve.scripts.serving.server import Server
 from hf_serve.scripts.serving.workdirs import RUN_FOLDER, SERVER_FOLDER
 from tests.catalogue.checkpoints import write
+from tests.checkout import copy_repository
+from tests.overlay import activated, make_overlay
 from tests.sentences import refused
+from tests.serving import Served
 from tests.standins.archives import SLOW, write_archive
 from tests.standins.checkpoints import write_checkpoint
 from tests.standins.hub import LocalHub
@@ -220,6 +224,35 @@ def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
             pass
         time.sleep(0.2)
     raise AssertionError(f"exit code {process.poll()}")
+
+
+@pytest.mark.server
+def test_a_name_of_the_catalogue_is_downloaded_packed_and_served(
+    hub: LocalHub, tmp_path: Path
+) -> None:
+    entry = read_catalogue()["bge"]
+    folder = write(entry, tmp_path / "published")
+    hub.push(entry.models[0], folder)
+    copy, port = tmp_path / "copy", free_ports().inference
+    copy_repository(copy)
+    overlay = make_overlay(tmp_path / "venv", copy)
+    process = subprocess.Popen(
+        [overlay / "bin" / "hf-serve", "run", "bge", "--host", "asgi", "--port", str(port)],
+        cwd=tmp_path,
+        env={**activated(overlay), "HF_ENDPOINT": hub.url},
+    )
+    try:
+        url = f"http://127.0.0.1:{port}"
+        _wait_for(url, process)
+        text, query = "A fine film.", {"prompt_name": "query"}
+        path, body = f"{url}/predictions/bge-small-en-v1.5", {"inputs": text, "parameters": query}
+        found = httpx.post(path, json=body, trust_env=False, timeout=60).json()
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+    model = Served(folder, "sentence_embedding", **entry.handler)
+    # The export has 8 bits, and its vectors are of length 1, too.
+    assert np.dot(found, model.ask(text, **query)) > 0.95
 
 
 @pytest.mark.nightly
