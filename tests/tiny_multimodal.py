@@ -55,6 +55,13 @@ SPLIT_SIZES: dict[str, Any] = {
     "size": {"longest_edge": 64},
     "max_image_size": {"longest_edge": 32},
 }
+# The tokens around images of Qwen2-VL, and the keys of their numbers in its config.
+QWEN_TOKENS = {
+    "<|vision_start|>": "vision_start_token_id",
+    "<|vision_end|>": "vision_end_token_id",
+    "<|image_pad|>": "image_token_id",
+    "<|video_pad|>": "video_token_id",
+}
 ANSWERS = ("yes", "no", "a square", "a circle", "red", "blue", "two")
 
 
@@ -121,14 +128,8 @@ def write_qwen2_vl(folder: Path, values: Mapping[str, Any], seed: int) -> None:
 
 def _qwen2_vl(folder: Path, values: Mapping[str, Any]) -> Qwen2VLConfig:
     """Write the tokenizer of a Qwen2-VL, and return its config."""
-    names = ["<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
-    ids = _write_chat_tokens(folder, names)
-    tokens = {
-        "vision_start_token_id": ids[names[0]],
-        "vision_end_token_id": ids[names[1]],
-        "image_token_id": ids[names[2]],
-        "video_token_id": ids[names[3]],
-    }
+    ids = _write_chat_tokens(folder, list(QWEN_TOKENS))
+    tokens = {key: ids[name] for name, key in QWEN_TOKENS.items()}
     rope = {"rope_type": "default", "mrope_section": [2, 3, 3], "rope_theta": 10_000.0}
     text = {**_decoder(ids), "num_key_value_heads": 2, "rope_parameters": rope}
     vision = {"depth": 1, "embed_dim": 32, "hidden_size": 32, "num_heads": 2, "patch_size": 8}
@@ -162,10 +163,16 @@ def write_owlv2(folder: Path, values: Mapping[str, Any], seed: int) -> None:
     save_model(folder, Owlv2ForObjectDetection, config, seed)
 
 
+def write_page_tokens(folder: Path, names: list[str]) -> dict[str, int]:
+    """Write the tokenizer of a model of pages, with special tokens; returns their numbers."""
+    ids = _write_chat_tokens(folder, names)
+    _pad_with_end(folder)
+    return ids
+
+
 def write_colpali(folder: Path) -> None:
     """Write a ColPali, whose pages of 32 x 32 pixels have four patches each."""
-    ids = _write_chat_tokens(folder, ["<image>"])
-    _pad_with_end(folder)
+    ids = write_page_tokens(folder, ["<image>"])
     vision = {**SIZES, "model_type": "siglip_vision_model", "image_size": 32, "patch_size": 16}
     text = {**_decoder(ids), "model_type": "gemma", "num_key_value_heads": 1, "head_dim": 16}
     vlm = PaliGemmaConfig(
@@ -192,8 +199,7 @@ def write_colqwen2(folder: Path) -> None:
 
 def write_colmodernvbert(folder: Path) -> None:
     """Write a ColModernVBERT, which splits large pages."""
-    ids = _write_chat_tokens(folder, SPLIT_TOKENS)
-    _pad_with_end(folder)
+    ids = write_page_tokens(folder, SPLIT_TOKENS)
     text = {**_decoder(ids), "model_type": "modernbert"}
     vision = {**SIZES, "model_type": "siglip_vision_model", "image_size": 32, "patch_size": 8}
     vlm = ModernVBertConfig(

@@ -26,7 +26,10 @@ from tests.catalogue.sizes import ADDED, SAME, SIDE, SIZES, VALUES
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 MODULES, GLINER, PICKLE = "modules.json", "gliner_config.json", ".pt"
 # Keys of a config that depend on the tokenizer, and values that say that they do not.
-OF_TOKENIZER = ("vocab_size", "_token_id", "max_position_embeddings", "class_token_index")
+OF_TOKENIZER = (
+    *("vocab_size", "_token_id", "image_token_index"),
+    *("max_position_embeddings", "class_token_index"),
+)
 UNSET = (None, -1)
 # The published tokens by which rerankers judge.
 JUDGEMENTS = {9693: "yes", 2152: "no", 9454: "Yes"}
@@ -111,7 +114,7 @@ def shrink_file(name: str, content: Any, hidden: int, values: Mapping[str, Any])
     """
     if not isinstance(content, Mapping):
         return content
-    if name == "preprocessor_config.json":
+    if name in ("preprocessor_config.json", "processor_config.json"):
         return {key: _side(key, value) for key, value in content.items()}
     if name == GLINER:
         return _adapt(shrink(content), values)

@@ -6,8 +6,9 @@
     python tests/catalogue/make_expected.py pylate
     pip install torch gliner pydantic pyyaml typer
     python tests/catalogue/make_expected.py gliner
-    pip install torch 'transformers<5' FlagEmbedding mxbai-rerank pydantic pyyaml typer
+    pip install torch 'transformers>=5,<6' FlagEmbedding pydantic pyyaml typer
     python tests/catalogue/make_expected.py FlagEmbedding
+    pip install torch 'transformers<5' mxbai-rerank pydantic pyyaml typer
     python tests/catalogue/make_expected.py mxbai-rerank
     pip install torch 'transformers>=5' model2vec pydantic pyyaml typer
     python tests/catalogue/make_expected.py model2vec

@@ -197,6 +197,23 @@ def _vectors(folder: Path, model: Served, _: dict[str, Any]) -> Ask:
     return ask
 
 
+def _pages(folder: Path, model: Served, _: dict[str, Any]) -> Ask:
+    """Return the vectors of queries and of pages."""
+    loaded = transformers.AutoModelForPreTraining.from_pretrained(folder, dtype=torch.float32)
+    processor = model.engine.task.checkpoint.processor
+
+    def ask(given: Any) -> Any:
+        batch = (
+            processor.process_queries(text=[given], return_tensors="pt")
+            if isinstance(given, str)
+            else processor.process_images(images=[given], return_tensors="pt")
+        )
+        with torch.no_grad():
+            return loaded(**batch).embeddings[0].tolist()
+
+    return ask
+
+
 def comparable(found: Any, wanted: Any) -> tuple[Any, Any]:
     """Return an answer and that of transformers, without what the answer leaves out."""
     theirs = _as_json(wanted)
@@ -254,6 +271,11 @@ MODES: dict[str, Mode] = {
         [*LONGER, *(({"image": each}, image) for each, image in PICTURES)],
         {},
         _vectors,
+    ),
+    "late_interaction": (
+        [*TEXTS, *(({"image": each}, image) for each, image in PICTURES)],
+        {},
+        _pages,
     ),
     "sentence_ranking": (RANKINGS, {}, _judgements),
     "image_to_text": (PICTURES, FEW, _captions),

@@ -76,6 +76,14 @@ VALUES: dict[str, dict[str, Any]] = {
     "clip_text_model": {"projection_dim": 32},
     "clip_vision_model": {**VIT, "projection_dim": 32},
     "convnext": {**PYRAMID, "image_size": 32},
+    "modernvbert": {"pixel_shuffle_factor": 2},
+    "paligemma": {"projection_dim": 32},
+    "qwen2_vl": {
+        "depth": 1,
+        "embed_dim": 32,
+        "num_key_value_heads": 2,
+        "rope_scaling": {"mrope_section": [2, 3, 3], "rope_type": "default", "type": "default"},
+    },
     "deberta-v2": {"position_buckets": 16},
     "depth_anything": {
         "patch_size": 8,
@@ -166,10 +174,14 @@ EDGES: dict[str, Any] = {
     "height width": SQUARE,
     "shortest_edge": {"shortest_edge": 32},
     "longest_edge": {"longest_edge": 64},
+    "longest_edge shortest_edge": {"longest_edge": 12544, "shortest_edge": 3136},
 }
 SIDE: dict[str, dict[str, Any]] = {
     "size": EDGES,
     "crop_size": EDGES,
+    "max_image_size": {"longest_edge": {"longest_edge": 32}},
+    "image_seq_len": {"number": 4},
+    "image_seq_length": {"number": 16},
     "pad_size": {"height width": {"height": 64, "width": 64}},
     "max_size": {"number": 64},
     "size_divisor": {"number": 8},

@@ -32,6 +32,7 @@ REPRESENTATIVES = (
     *("go-emotions", "bart-mnli", "bert-ner", "roberta-squad2", "opus-mt", "qwen3", "gemma-3"),
     *("vit", "rt-detr", "segformer", "clip", "wav2vec2", "ast"),
     *("qwen3-reranker", "ettin-reranker", "potion", "opensearch-sparse-doc-v3", "gliner"),
+    "colqwen2",
 )
 UNKNOWN = "\ufffd"
 

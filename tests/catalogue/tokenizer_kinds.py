@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ from transformers import AutoTokenizer
 
 from tests import sounds, tiny_diffusion, tiny_gliner, tiny_tokenizers, tiny_vits
 
+# Tokens of a model of pages, special ones included.
+PAGE_TOKENS = 432
 DONUT = ("<s_docvqa>", "<s_question>", "</s_question>", "<s_answer>", "</s_answer>")
 
 
@@ -86,8 +90,24 @@ def _gliner(folder: Path) -> dict[str, Any]:
     return {**values, "vocab_size": size, "class_token_index": size - 2}
 
 
+def _pages(kind: str, folder: Path) -> dict[str, Any]:
+    """Write the tokenizer of a model of queries and pages."""
+    # Versions of transformers that some of the libraries need do not have these models.
+    tiny: Any = import_module("tests.tiny_multimodal")
+    tokens = {
+        "colmodernvbert": dict.fromkeys(tiny.SPLIT_TOKENS, "") | {"<image>": "image_token_id"},
+        "colpali": {"<image>": "image_token_index"},
+        "colqwen2": tiny.QWEN_TOKENS,
+    }[kind]
+    ids = tiny.write_page_tokens(folder, list(tokens))
+    end = ids["<|endoftext|>"]
+    ends = {"bos_token_id": end, "eos_token_id": end, "pad_token_id": end}
+    return {**ends, "vocab_size": PAGE_TOKENS, **{key: ids[name] for name, key in tokens.items()}}
+
+
 WRITERS: Mapping[str, Callable[[Path], dict[str, Any]]] = {
     "clip": _clip,
+    **{kind: partial(_pages, kind) for kind in ("colmodernvbert", "colpali", "colqwen2")},
     "donut": _donut,
     "gliner": _gliner,
     "gpt2": _gpt2,
