@@ -204,9 +204,9 @@ class Steps(ABC):
 
     def _with_adapter(self, state: RequestState, rows: Sequence[Any]) -> Sequence[Any]:
         """Return rows with the number of their adapter; prompts of generated texts name it."""
+        number = self._model.adapter_number(self._task.adapter_of(state.input))
         if self._task.description.generation.texts:
             return rows
-        number = self._model.adapter_number(self._task.adapter_of(state.input))
         return [
             replace(row, features={**row.features, ADAPTER_IDS: [number] * len(row)})
             for row in rows

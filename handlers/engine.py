@@ -291,6 +291,8 @@ class Engine(BaseEngine):
         )
         batch = Batch.of(requests, http_request_ids, meter)
         with exclusive:
+            if self.model.capabilities.has_adapters:
+                self.model.release_adapters()
             _parse_and_encode(batch, steps)
             for chunk in batch.by_cost(RequestState.cost, steps.budget):
                 chunk.together("forward", steps.run)
@@ -322,6 +324,8 @@ class Engine(BaseEngine):
         )
         batch = Batch.of(requests, http_request_ids, meter)
         with exclusive:
+            if self.model.capabilities.has_adapters:
+                self.model.release_adapters()
             _parse_and_encode(batch, steps)
             for chunk in batch.by_cost(RequestState.cost, steps.budget):
                 chunk.together("forward", steps.run)

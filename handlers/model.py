@@ -172,6 +172,10 @@ class Model(ABC):
         """
         return 0
 
+    def release_adapters(self) -> int:
+        """Drop LoRA adapters if too many are loaded, the last used ones not; return how many."""
+        return 0
+
     def with_adapters(self, adapters: Sequence[str | None]) -> AbstractContextManager[None]:
         """Run the forwards and generations in a block with LoRA adapters.
 

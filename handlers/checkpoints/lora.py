@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -24,7 +24,7 @@ from pydantic import (
 )
 from safetensors import SafetensorError, safe_open
 
-from ..config.handler_section import HandlerSection
+from ..config.handler_section import ADAPTER_NAME, HandlerSection
 from ..config.messages import describe_validation_error, quote, shorten
 from ..errors import WrongCheckpoint, summarize
 
@@ -37,6 +37,8 @@ FILES = (CONFIG_FILE, WEIGHTS_FILE)
 LABEL_FILES = ("index_to_name.json", "config.json")
 MAX_CONFIG_BYTES = 1_000_000
 MAX_RANK = 512  # As vLLM.
+# Folders of `adapters_directory` that are looked at for a list of adapters.
+MAX_LISTED = 1_000
 PREFIX = "base_model.model."
 TENSOR = re.compile(r"base_model\.model\.([\w.]+?)\.(lora_A\.weight|lora_B\.weight|weight|bias)")
 # The layers of classifiers that have an output for each label.
@@ -195,6 +197,10 @@ class AdapterFolders(Collection[str]):
 
     Args:
         directory: the folder of the checkpoint.
+
+    Attributes:
+        packed: the names of the adapters of the YAML; others are in its `adapters_directory`.
+        max_loaded: the maximum number of others in memory between batches.
     """
 
     def __init__(self, directory: Path, handler: HandlerSection) -> None:
@@ -202,16 +208,43 @@ class AdapterFolders(Collection[str]):
             name: adapter_folder(directory, name, source)
             for name, source in handler.adapters.items()
         }
-        self._labels = dict[str, list[str]]()
+        self.packed = tuple(self._folders)
+        self.max_loaded = handler.max_loaded_adapters
+        self._others = Path(handler.adapters_directory) if handler.adapters_directory else None
+        self._labels = dict[tuple[str, int], list[str]]()
 
     def __contains__(self, name: object) -> bool:
-        return name in self._folders
+        return isinstance(name, str) and self._find(name) is not None
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._folders)
+        yield from self._folders
+        if self._others is not None and self._others.is_dir():
+            names = sorted(each.name for each in islice(self._others.iterdir(), MAX_LISTED))
+            yield from (name for name in names if name not in self._folders and name in self)
 
     def __len__(self) -> int:
-        return len(self._folders)
+        return sum(1 for _ in self)
+
+    def __bool__(self) -> bool:
+        return bool(self._folders) or self._others is not None
+
+    def version(self, name: str) -> int:
+        """Return what changes when the weights of an adapter are replaced."""
+        folder = self._find(name)
+        try:
+            return (folder / WEIGHTS_FILE).stat().st_mtime_ns if folder else 0
+        except OSError:
+            return 0
+
+    def _find(self, name: str) -> Path | None:
+        """Return the folder of an adapter; None where there is none."""
+        if name in self._folders:
+            return self._folders[name]
+        if self._others is None or not ADAPTER_NAME.fullmatch(name):
+            return None
+        folder = (self._others / name).resolve()
+        is_inside = folder.parent == self._others.resolve()
+        return folder if is_inside and (folder / CONFIG_FILE).is_file() else None
 
     def read(self, name: str) -> LoraFiles:
         """Return the files of an adapter.
@@ -219,13 +252,14 @@ class AdapterFolders(Collection[str]):
         Raises:
             WrongCheckpoint: one is missing or invalid.
         """
-        return LoraFiles.read(self._folders[name])
+        return LoraFiles.read(self._find(name) or Path(name))
 
     def labels(self, name: str, known: Sequence[str]) -> Sequence[str]:
         """Return the labels of an adapter, given the labels of the model."""
-        if name not in self._labels:
-            self._labels[name] = self.read(name).labels(known)
-        return self._labels[name]
+        key = name, self.version(name)
+        if key not in self._labels:
+            self._labels[key] = self.read(name).labels(known)
+        return self._labels[key]
 
 
 def adapter_folder(directory: Path, name: str, source: str) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
@@ -376,6 +377,16 @@ class GenerationKeys(_Section):
         "pretrained`, for the modes of [LoRA adapters](adapters.md). Each is a model id on the "
         "Hugging Face Hub, `ORG/NAME` or `ORG/NAME@REVISION`, or a local folder.",
     )
+    adapters_directory: str | None = Field(
+        default=None,
+        description="Folder on the server whose subfolders are further LoRA adapters, loaded when "
+        "a request names one; an absolute path. See [LoRA adapters](adapters.md#while-it-serves).",
+    )
+    max_loaded_adapters: PositiveInt = Field(
+        default=8,
+        description="Maximum adapters of `adapters_directory` in memory between batches; those "
+        "that were not used for the longest time are dropped.",
+    )
     assistant_model: str | None = Field(
         default=None,
         description="Draft model of assisted decoding, for `text_generation` with `pretrained`: a "
@@ -407,6 +418,13 @@ class GenerationKeys(_Section):
         description="Python executable of an environment with vLLM, with `engine: vllm`. Without "
         "it, the worker's own.",
     )
+
+    @field_validator("adapters_directory")
+    @classmethod
+    def _check_adapters_directory(cls, directory: str | None) -> str | None:
+        if directory is not None and not Path(directory).is_absolute():
+            raise ValueError(f"is {quote(directory)}, which is no absolute path; begin it with /")
+        return directory
 
     @field_validator("adapters")
     @classmethod
@@ -619,7 +637,8 @@ class HandlerSection(
     @model_validator(mode="after")
     def _check_default_adapter(self) -> HandlerSection:
         default = self.parameters.get("adapter_id")
-        if default is not None and default not in self.adapters:
+        in_directory = self.adapters_directory is not None
+        if default is not None and default not in self.adapters and not in_directory:
             known = enumerate_names(self.adapters) or "none"
             raise ValueError(
                 f"has parameters.adapter_id {quote(default)}; the names of adapters are {known}"
@@ -647,7 +666,12 @@ class HandlerSection(
     @property
     def may_lack_head(self) -> bool:
         """Whether a checkpoint without the head of its mode is served: adapters may have one."""
-        return self.allow_random_head or bool(self.adapters)
+        return self.allow_random_head or self.takes_adapters
+
+    @property
+    def takes_adapters(self) -> bool:
+        """Whether requests may choose LoRA adapters."""
+        return bool(self.adapters) or self.adapters_directory is not None
 
     @property
     def uses_device_map(self) -> bool:

@@ -67,7 +67,7 @@ def check_config(config: ModelConfig) -> None:
         handler.quantization
         or handler.responses
         or handler.assistant_model
-        or handler.adapters
+        or handler.takes_adapters
         or handler.engine
         or config.continuousBatching
     )

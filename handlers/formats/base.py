@@ -308,7 +308,7 @@ def _keys_of_torch(given: _Checked) -> dict[str, Any]:
     return {
         "torchrun": given.config.torchrun,
         "pt2.compile": given.config.pt2.compile.enable,
-        "handler.adapters": handler.adapters,
+        "handler.adapters": handler.takes_adapters,
         "handler.device_map": handler.device_map,
         "handler.model_parallel": handler.model_parallel,
         "handler.allow_pickle": handler.allow_pickle,
@@ -337,7 +337,7 @@ def _check_assistant(given: _Checked) -> Problem | None:
 
 
 def _check_adapter(given: _Checked) -> Problem | None:
-    if not given.handler.adapters:
+    if not given.handler.takes_adapters:
         return None
     obstacle = _obstacle(
         given,

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from ..batching.rows import ADAPTER_IDS
 from ..checkpoints.lora import HEADS, PREFIX, AdapterFolders, LoraFiles
 from ..checkpoints.pooling import ModelWithPooling
 from ..compat.transformers import linear_sizes
-from ..config.messages import enumerate_names
+from ..config.messages import enumerate_names, quote
 from ..errors import Unprocessable, WrongCheckpoint, WrongConfig, summarize
 
 Batch = Mapping[str, torch.Tensor]
@@ -128,18 +129,20 @@ class LoraAdapters:
             )
         self._module, self._folders, self._missing = module, folders, missing
         self._parts = dict[str, dict[int, Part]]()
-        self._numbers = dict[str, int]()
+        # The numbers of adapters by name and version, the last used ones at the end.
+        self._numbers = dict[tuple[str, int], int]()
+        self._given = count(NO_ADAPTER + 1)
         self._chosen: int | MixedRows = NO_ADAPTER
         self.mixes = True
-        for name in folders:
-            self.number(name)
+        for name in folders.packed:
+            self._load((name, folders.version(name)))
 
     def number(self, name: str | None) -> int:
         """Return the number of an adapter, or of the model itself.
 
         Raises:
-            Unprocessable: it is the model, and the model has no head.
-            WrongCheckpoint: the files of an adapter are invalid, or do not fit the model.
+            Unprocessable: it is the model, and the model has no head; or an adapter is invalid, or
+                does not fit the model.
         """
         if name is None and self._missing:
             raise Unprocessable(
@@ -148,14 +151,48 @@ class LoraAdapters:
             )
         if name is None:
             return NO_ADAPTER
-        if name not in self._numbers:
-            number = max(self._numbers.values(), default=NO_ADAPTER) + 1
-            files = self._folders.read(name)
-            for path, part in self._read(files).items():
-                self._parts_of(path)[number] = part
-            self._numbers[name] = number
+        key = name, self._folders.version(name)
+        if key not in self._numbers:
+            try:
+                self._load(key)
+            except WrongCheckpoint as error:
+                raise Unprocessable(
+                    f"The adapter {quote(name)} cannot be loaded: it {error.problem};"
+                    f" {error.remedy}."
+                ) from None
+        self._numbers[key] = self._numbers.pop(key)
+        return self._numbers[key]
+
+    def release(self) -> int:
+        """Drop the adapters that were not used for the longest time, and return how many.
+
+        Adapters of the YAML stay. A batch must not run, as its rows have the numbers of adapters.
+        """
+        others = [key for key in self._numbers if key[0] not in self._folders.packed]
+        dropped = others[: max(0, len(others) - self._folders.max_loaded)]
+        for key in dropped:
+            self._drop(self._numbers.pop(key))
+        return len(dropped)
+
+    def _load(self, key: tuple[str, int]) -> None:
+        """Load the weights of an adapter.
+
+        Raises:
+            WrongCheckpoint: its files are invalid, or do not fit the model.
+        """
+        number, files = next(self._given), self._folders.read(key[0])
+        for path, part in self._read(files).items():
+            self._parts_of(path)[number] = part
+        try:
             self._try(number, files)
-        return self._numbers[name]
+        except WrongCheckpoint:
+            self._drop(number)
+            raise
+        self._numbers[key] = number
+
+    def _drop(self, number: int) -> None:
+        for parts in self._parts.values():
+            parts.pop(number, None)
 
     @contextmanager
     def active(self, adapters: Sequence[str | None]) -> Iterator[None]:

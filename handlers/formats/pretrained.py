@@ -211,7 +211,15 @@ class PretrainedModel(Model):
         return self._adapters.active(adapters) if self._adapters else nullcontext()
 
     def adapter_number(self, name: str | None) -> int:
-        return self._adapters.number(name) if self._adapters else 0
+        if self._adapters is None:
+            return 0
+        number = self._adapters.number(name)
+        if self.capabilities.mixes_adapters and not self._adapters.mixes:
+            self.capabilities = replace(self.capabilities, mixes_adapters=False)
+        return number
+
+    def release_adapters(self) -> int:
+        return self._adapters.release() if self._adapters else 0
 
     def _adapted(
         self, batch: Mapping[str, torch.Tensor]

@@ -119,7 +119,7 @@ def adapter_parameters(model: ModelInfo, requested: str | None) -> dict[str, Any
     """
     if not model.adapters or requested is None:
         return {}
-    if requested in (model.name, *model.adapters):
+    if requested == model.name or requested in model.adapters:
         return {"adapter_id": None if requested == model.name else requested}
     raise ModelNotFound(requested, [model.name, *model.adapters])
 

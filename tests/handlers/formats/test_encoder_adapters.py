@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -248,3 +249,82 @@ def test_pairs_are_ranked_by_the_adapter_that_a_request_names(
         ]
         expected.append(float(load(base).eval()(**encoded).logits))
     assert found == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.fixture
+def library(bases: tuple[Path, Path], tmp_path: Path) -> tuple[Path, dict[str, Path], Served]:
+    """A folder of adapters, empty at first, adapters to put there, and a model that reads it."""
+    folders = write_adapters(tmp_path / "made", bases[0], "sequence_classification")
+    folder = tmp_path / "library"
+    folder.mkdir()
+    options = {"adapters_directory": str(folder), "max_loaded_adapters": 1}
+    return folder, folders, Served(bases[0], "sequence_classification", **options)
+
+
+def test_adapters_come_and_go_while_the_model_serves(
+    library: tuple[Path, dict[str, Path], Served], bases: tuple[Path, Path]
+) -> None:
+    folder, made, model = library
+    named = {name: str(each) for name, each in made.items()}
+    packed = Served(bases[0], "sequence_classification", adapters=named)
+    assert model.post(body(TEXTS[0], "mood"))[0][0] == 422
+    for name, each in made.items():
+        shutil.copytree(each, folder / name)
+    assert list(model.engine.describe().adapters) == sorted(made)
+    bodies = [body(text, name, **ALL) for text in TEXTS for name in (None, *made)]
+    for found, expected in zip(model.post(*bodies), packed.post(*bodies), strict=True):
+        assert scores(found) == pytest.approx(scores(expected), abs=1e-4)
+    shutil.rmtree(folder / "mood")
+    assert model.post(body(TEXTS[0], "mood"))[0][0] == 422
+
+
+def test_adapters_that_were_not_used_for_the_longest_time_are_dropped(
+    library: tuple[Path, dict[str, Path], Served],
+) -> None:
+    folder, made, model = library
+    names = ("a", "b", "c")
+    for name in names:
+        shutil.copytree(made["mood"], folder / name)
+    expected = scores(model.post(body(TEXTS[0], "a"))[0])
+    model.post(*[body(TEXTS[0], name) for name in names])
+    model.post(body(TEXTS[0], None))
+    loaded: Any = model.engine.model
+    assert [name for name, _ in loaded._adapters._numbers] == ["c"]
+    assert {len(parts) for parts in loaded._adapters._parts.values()} == {1}
+    assert scores(model.post(body(TEXTS[0], "a"))[0]) == pytest.approx(expected, abs=1e-5)
+
+
+def test_replaced_weights_are_read_anew(library: tuple[Path, dict[str, Path], Served]) -> None:
+    folder, made, model = library
+    shutil.copytree(made["mood"], folder / "mine")
+    before = scores(model.post(body(TEXTS[0], "mine", **ALL))[0])
+    shutil.rmtree(folder / "mine")
+    shutil.copytree(made["topic"], folder / "mine")
+    after = scores(model.post(body(TEXTS[0], "mine", **ALL))[0])
+    assert (sorted(before), sorted(after)) == (
+        ["glad", "sad"],
+        ["art", "news", "sport"],
+    )
+
+
+def test_a_broken_adapter_is_refused_and_harms_no_neighbour(
+    library: tuple[Path, dict[str, Path], Served],
+) -> None:
+    folder, made, model = library
+    shutil.copytree(made["mood"], folder / "whole")
+    shutil.copytree(made["mood"], folder / "broken")
+    path = folder / "broken" / "adapter_model.safetensors"
+    path.write_bytes(path.read_bytes()[:-8])
+    broken, whole = model.post(body(TEXTS[0], "broken"), body(TEXTS[0], "whole"))
+    assert broken[0] == 422
+    assert "broken" in broken[1]["message"]
+    assert whole[0] == 200
+
+
+@pytest.mark.parametrize("name", ["../made/mood", "/etc", "..", ".", "linked", "a" * 100])
+def test_adapters_are_read_below_the_directory_only(
+    library: tuple[Path, dict[str, Path], Served], name: str
+) -> None:
+    folder, made, model = library
+    (folder / "linked").symlink_to(made["mood"])
+    assert model.post(body(TEXTS[0], name))[0][0] == 422

@@ -268,3 +268,13 @@ def test_a_plain_checkpoint_loads_without_peft(checkpoint: Callable[..., Path]) 
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split()[-1] == "False"
+
+
+def test_an_adapter_of_the_directory_writes_the_text_that_it_writes_packed(
+    model: Served, base: Path, adapters: dict[str, Path]
+) -> None:
+    directory = str(adapters["french"].parent)
+    found = Served(base, MODE, adapters_directory=directory)
+    assert sorted(found.engine.describe().adapters) == sorted(NAMES)
+    bodies = [body(prompt, name) for name in CHOICES for prompt in PROMPTS]
+    assert found.post(*bodies) == model.post(*bodies)
