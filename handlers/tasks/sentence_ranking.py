@@ -269,10 +269,14 @@ class Task(PairTask[RankingInput]):
 
     @cached_property
     def _shares_prefixes(self) -> bool:
-        """Whether pairs are read from left to right, with the query before the text."""
+        """Whether pairs are read from left to right, with the query before the text.
+
+        With LoRA adapters, what a query begins with depends on the adapter.
+        """
         config = self.checkpoint.config
         return (
             self.template is not None
+            and not self.adapters
             and self.reduction is not None
             and is_decoder(config)
             and not attends_both_ways(config)

@@ -20,6 +20,7 @@ from hf_serve.handlers.errors import WrongCheckpoint
 from hf_serve.handlers.tasks.bases.labels import softmax
 from hf_serve.handlers.telemetry.metrics import Meter
 from tests import families, tiny_adapters
+from tests.handlers.protocols.test_cohere import request_to
 from tests.sentences import Sentence, refused
 from tests.serving import Served, explanation_of
 
@@ -249,6 +250,14 @@ def test_pairs_are_ranked_by_the_adapter_that_a_request_names(
         ]
         expected.append(float(load(base).eval()(**encoded).logits))
     assert found == pytest.approx(expected, abs=1e-4)
+    body = {"query": "Who sings?", "documents": ["Nina sings.", "It rains."]}
+    chosen, unknown = model.post(
+        *[request_to("v2/rerank", {**body, "model": name}) for name in ("law", "nobody")]
+    )
+    ranked = model.ask({"query": body["query"], "texts": body["documents"]}, adapter_id="law")
+    scores = [each["relevance_score"] for each in chosen[1]["results"]]
+    assert scores == pytest.approx([each["score"] for each in ranked], abs=1e-5)
+    assert (chosen[1]["model"], unknown[0]) == ("law", 404)
 
 
 @pytest.fixture

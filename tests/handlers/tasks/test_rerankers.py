@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from hf_serve.handlers.http.request import HttpRequest
 from hf_serve.handlers.tasks import sentence_ranking
 from hf_serve.handlers.telemetry.metrics import Meter
 from hf_serve.handlers.types.request import Request
+from tests import tiny_adapters
 from tests.reference.rerankers import write
 from tests.sentences import Sentence
 from tests.serving import Served, explanation_of
@@ -68,6 +71,26 @@ def test_pairs_share_a_forward_and_have_the_scores_that_they_have_alone(
     assert {each["index"]: each["score"] for each in ranked} == pytest.approx(
         dict(enumerate(alone)), abs=1e-5
     )
+
+
+def test_an_adapter_has_the_scores_of_merged_weights(tmp_path: Path) -> None:
+    base = write(tmp_path / "base", "qwen3")
+    adapter = tiny_adapters.write(tmp_path / "law", base, seed=0)
+    merged = shutil.copytree(base, tmp_path / "merged")
+    tiny_adapters.merged(base, adapter).save_pretrained(merged)
+    model = Served(base, MODE, adapters={"law": str(adapter)})
+    inputs = ranking(SONG, RAIN, "dull", "fine")
+    chosen = {"inputs": inputs, "parameters": {"adapter_id": "law"}}
+    ((status, found), (_, plain)) = model.post(chosen, {"inputs": inputs})
+    assert status == 200, found
+    expected = Served(merged, MODE).ask(inputs)
+    assert by_index(found) == pytest.approx(by_index(expected), abs=1e-4)
+    assert by_index(found) != pytest.approx(by_index(plain), abs=1e-3)
+
+
+def by_index(ranked: Any) -> dict[int, float]:
+    """Return the score of each text by its number."""
+    return {each["index"]: each["score"] for each in ranked}
 
 
 def test_a_request_has_its_instruction(reranker: Load) -> None:
