@@ -137,9 +137,16 @@ $(CLIENTS)/.ready: .venv-%/.ready: pyproject.toml requirements/%.txt | $(UV)
 	touch $@
 
 # The documentation tool, frameworks and other servers, which import nothing of the kit.
-$(DOCS)/.ready $(FRAMEWORKS)/.ready $(OLDER_CLIENTS)/.ready $(BENCH_VENV)/.ready $(MLSERVER)/.ready $(INFINITY)/.ready $(RERANK)/.ready: .venv-%/.ready: requirements/%.txt | $(UV)
+$(DOCS)/.ready $(FRAMEWORKS)/.ready $(OLDER_CLIENTS)/.ready $(BENCH_VENV)/.ready $(MLSERVER)/.ready $(INFINITY)/.ready: .venv-%/.ready: requirements/%.txt | $(UV)
 	$(call environment,.venv-$*)
 	$(call install,.venv-$*,-r requirements/$*.txt)
+	touch $@
+
+# optimum-intel requires torchvision, which texts do not need, and whose wheels are built for another torch.
+$(RERANK)/.ready: requirements/rerank.txt | $(UV)
+	$(call environment,$(RERANK))
+	$(call install,$(RERANK),-r requirements/rerank.txt)
+	$(UV) pip uninstall --python $(RERANK)/bin/python torchvision
 	touch $@
 
 # vLLM's CPU build imports these if they are there. It needs none of them for text, and their wheels

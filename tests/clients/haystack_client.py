@@ -1,4 +1,4 @@
-"""Haystack's components: chats, responses and embeddings, a stream, a tool and an error."""
+"""Haystack's components: chats and responses, a stream, a tool and an error."""
 
 from __future__ import annotations
 
