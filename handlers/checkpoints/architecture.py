@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
+from inspect import signature
 from typing import Any
 
 import torch
@@ -68,12 +69,15 @@ def base_class_for(config: PreTrainedConfig) -> str:
     Of T5 and its kind, it is the encoder, as in sentence-transformers.
 
     Raises:
-        WrongCheckpoint: the model reads images as well, so that a text alone is not all of its
-            input.
+        WrongCheckpoint: a text alone is not all of the model's input: it reads images or sounds as
+            well, or its decoder a second text.
     """
     _check_reads_texts(config)
     names = (each.__name__ for each in model_classes(ENCODER, config))
-    return ENCODER if any(name.endswith(ENCODER_SUFFIX) for name in names) else BASE
+    if any(name.endswith(ENCODER_SUFFIX) for name in names):
+        return ENCODER
+    _check_runs_on_text(config)
+    return BASE
 
 
 def _check_reads_texts(config: PreTrainedConfig) -> None:
@@ -97,6 +101,40 @@ def _check_reads_texts(config: PreTrainedConfig) -> None:
         f"is of a {family} model, which reads texts and {others}, and this mode reads texts",
         remedy,
     )
+
+
+def _check_runs_on_text(config: PreTrainedConfig) -> None:
+    family = config.model_type
+    for kind in model_classes(BASE, config):
+        if "input_ids" not in signature(kind.forward).parameters:
+            raise WrongCheckpoint(
+                "config.json",
+                f"is of a {family} model, which does not read the tokens of a text",
+                "use a checkpoint that reads texts",
+            )
+        if config.is_encoder_decoder and _decoder_needs_text(kind, config):
+            raise WrongCheckpoint(
+                "config.json",
+                f"is of a {family} model, whose decoder reads a second text",
+                "use its mode (translation, summarization or text2text_generation), or for vectors"
+                " an encoder",
+            )
+
+
+def _decoder_needs_text(kind: type[PreTrainedModel], config: PreTrainedConfig) -> bool:
+    """Return whether a model does not run with the text of its encoder alone.
+
+    It runs on the meta device, without weights. A model such as BART makes the decoder's text from
+    the encoder's, and fails later, at the first value that it reads.
+    """
+    try:
+        with torch.device("meta"):
+            kind(config).eval()(input_ids=torch.ones(1, 3, dtype=torch.long))
+    except ValueError:
+        return True
+    except Exception:  # noqa: BLE001 - each family reads values in its own way
+        return False
+    return False
 
 
 def is_encoder(module: PreTrainedModel) -> bool:

@@ -167,7 +167,7 @@ def shortest_row(config: PreTrainedConfig) -> int:
 # Auto classes
 
 
-def model_classes(auto_class: str, config: PreTrainedConfig) -> Sequence[type]:
+def model_classes(auto_class: str, config: PreTrainedConfig) -> Sequence[type[PreTrainedModel]]:
     """Return the classes that an auto class has for a config.
 
     Breaks when auto classes have no `_model_mapping` from classes of configs.

@@ -5,9 +5,13 @@ from typing import Any
 
 import pytest
 import transformers
-from transformers import DistilBertConfig, GPT2Config, PreTrainedConfig, ViTConfig
+from transformers import AutoConfig, DistilBertConfig, GPT2Config, PreTrainedConfig, ViTConfig
 
-from hf_serve.handlers.checkpoints.architecture import check_computation, check_head
+from hf_serve.handlers.checkpoints.architecture import (
+    base_class_for,
+    check_computation,
+    check_head,
+)
 from hf_serve.handlers.config.handler_section import HandlerSection
 from hf_serve.handlers.errors import WrongCheckpoint
 from hf_serve.scripts.hub.download import check_compatible
@@ -194,3 +198,25 @@ def test_a_reranker_made_from_a_causal_model_is_refused_by_name(tmp_path: Path) 
         Served(folder, "sentence_ranking")
     # Texts may have the template already.
     assert Served(folder, "sequence_classification").ask("Who sings?")[0]["label"] == "LABEL_0"
+
+
+TINY = {"d_model": 16, "vocab_size": 32, "pad_token_id": 1}
+
+
+@pytest.mark.parametrize("family", ["blenderbot", "m2m_100", "marian", "pegasus"])
+def test_a_decoder_that_reads_a_second_text_has_no_vectors(family: str) -> None:
+    with refused(WrongCheckpoint, "config.json", family, "text2text_generation"):
+        base_class_for(AutoConfig.for_model(family, **TINY))
+
+
+@pytest.mark.parametrize("family", ["perceiver", "vit", "whisper"])
+def test_a_model_that_reads_no_tokens_has_no_vectors_of_texts(family: str) -> None:
+    with refused(WrongCheckpoint, "config.json", family):
+        base_class_for(AutoConfig.for_model(family))
+
+
+@pytest.mark.parametrize(
+    ("family", "auto_class"), [("bart", "AutoModel"), ("t5", "AutoModelForTextEncoding")]
+)
+def test_a_model_with_an_encoder_has_vectors(family: str, auto_class: str) -> None:
+    assert base_class_for(AutoConfig.for_model(family, d_model=16)) == auto_class
