@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+import typer
 
 from hf_serve.handlers.errors import Overloaded
 from hf_serve.hosts.asgi import model_pool
@@ -78,6 +79,24 @@ async def ask(pool: ModelPool, name: str, seconds: float = 0.0) -> None:
     async with pool.loaded(name):
         assert pool.state(name) == State.READY
         await asyncio.sleep(seconds)
+
+
+def test_a_command_line_without_limits_loads_all_models() -> None:
+    assert PoolLimits.of_options(None, None, None, 60.0, None) is None
+
+
+def test_limits_are_written_as_they_are_read() -> None:
+    limits = PoolLimits.of_options(3, 1.5, 60.0, 5.0, ["a", "b"])
+    assert limits == PoolLimits(3, 3 << 29, 60.0, 5.0, frozenset({"a", "b"}))
+    assert limits.arguments() == [
+        *("--models-max", "3", "--models-memory", "1.5", "--keep-alive", "60.0"),
+        *("--load-timeout", "5.0", "--pin", "a", "--pin", "b"),
+    ]
+
+
+def test_more_models_are_not_pinned_than_may_be_loaded() -> None:
+    with pytest.raises(typer.BadParameter, match="2 models are pinned"):
+        PoolLimits.of_options(1, None, None, 60.0, ["a", "b"])
 
 
 def test_requests_that_come_together_load_a_model_once() -> None:
