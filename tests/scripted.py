@@ -29,7 +29,8 @@ class Script(LogitsProcessor):
 def write(model: Served, text: str | Callable[[str], str], monkeypatch: Any) -> None:
     """Let a model write a text, which may depend on the prompt, and then its end token."""
     tokenizer = model.engine.task.checkpoint.tokenizer
-    generate = model.engine.model.generate
+    found: Any = model.engine.model.generate
+    generate = getattr(found, "unscripted", found)  # without an earlier script
 
     def scripted(batch: Any, config: Any, **given: Any) -> Any:
         written = text if isinstance(text, str) else text(tokenizer.decode(batch["input_ids"][0]))
@@ -38,4 +39,5 @@ def write(model: Served, text: str | Callable[[str], str], monkeypatch: Any) -> 
         processors = LogitsProcessorList([*given.pop("logits_processor", ()), script])
         return generate(batch, config, logits_processor=processors, **given)
 
+    scripted.unscripted = generate  # type: ignore[attr-defined]
     monkeypatch.setattr(model.engine.model, "generate", scripted)

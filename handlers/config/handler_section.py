@@ -47,6 +47,26 @@ ReasoningParser = Literal[
     "seed_oss",
     "cohere",
 ]
+# Families of models by how they write tool calls; `handlers/generation/tool_syntaxes.py` has them.
+ToolCallParser = Literal[
+    "hermes",
+    "mistral",
+    "mistral_args",
+    "mistral_call_id",
+    "llama3_json",
+    "pythonic",
+    "lfm2",
+    "qwen3_coder",
+    "glm45",
+    "minimax_m2",
+    "gemma4",
+    "functiongemma",
+    "granite",
+    "phi4_mini_json",
+    "deepseek_v3",
+    "deepseek_v31",
+    "openai",
+]
 # Keys that change nothing without another one.
 NEEDED_KEYS = {"vllm_python": "engine", "assistant_revision": "assistant_model"}
 # The keys that go with `mode: custom`.
@@ -364,6 +384,16 @@ class GenerationKeys(_Section):
         default=262_144,
         description="Maximum characters of a grammar: of the schemas of all tools together, of a "
         "JSON schema, or of a regular expression.",
+    )
+    tool_call_parser: ToolCallParser | None = Field(
+        default=None,
+        description="How the model writes tool calls in a chat. Without it, as the chat template "
+        "or the tokenizer's `response_schema` shows; otherwise as Hermes.",
+    )
+    stored_responses: NonNegativeInt = Field(
+        default=0,
+        description="Number of the last responses of OpenAI's `responses` that each worker keeps "
+        "in memory for `previous_response_id`. Set it with one worker only.",
     )
     reasoning_parser: ReasoningParser | None = Field(
         default=None,

@@ -29,8 +29,8 @@ from ..config.messages import quote
 from ..errors import BadRequest, RequestError, RequestTooLarge, Unprocessable, attempt, summarize
 from ..types.parameters import check_setting, check_text, json_type
 from ..types.request import MAX_MESSAGES
-from ..types.structured_output import MAX_TOOLS, Tool
-from .tool_calls import HERMES, ToolCall, ToolSyntax, syntax_of
+from ..types.structured_output import CUSTOM_INPUT, MAX_TOOLS, Tool
+from .tool_syntaxes import HERMES, ToolCall, ToolSyntax, find_tool_syntax
 
 MAX_ROLE = 64
 # OpenAI's role of instructions, which only newer templates have.
@@ -204,7 +204,7 @@ def prompt_of(
     given: dict[str, Any] = {"chat_template": template, **options.for_template}
     known = [_with_supported_role(message, template) for message in messages]
     if reads(template, "tools"):
-        turns = [template_turn(message, syntax_of(template)) for message in known]
+        turns = [template_turn(message, find_tool_syntax(template)) for message in known]
         given["tools"] = [tool.for_template for tool in tools] or None
     else:
         turns = text_turns(known, tools)
@@ -486,6 +486,8 @@ def to_json(value: Any) -> str:
 
 def _check_call(item: Any, name: str) -> MessageCall:
     function = item.get("function") if isinstance(item, dict) else None
+    if isinstance(item, dict) and isinstance(custom := item.get("custom"), dict):
+        function = {**custom, "arguments": {CUSTOM_INPUT: custom.get("input")}}
     arguments = _to_object(function.get("arguments")) if isinstance(function, dict) else None
     if not isinstance(function, dict) or not isinstance(arguments, dict):
         raise BadRequest(

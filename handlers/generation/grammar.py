@@ -233,20 +233,27 @@ class GrammarCompiler:
 
     def literal(self, text: str) -> str:
         """Return the Lark expression of a text, which may contain special tokens."""
-        parts = self._special_tokens.split(text) if text else []
-        return " ".join(self._part(part) for part in parts if part)
-
-    def _part(self, text: str) -> str:
-        token = self._tokenizer.get_vocab().get(text)
-        if token is not None and self._vocabulary.is_special_token(token):
-            return f"<[{token}]>"
-        return json.dumps(text)
+        special = self._special_tokens
+        if not any(name in text for name in special):
+            return json.dumps(text) if text else ""
+        parts = self._special_pattern.split(text)
+        return " ".join(
+            f"<[{special[part]}]>" if part in special else json.dumps(part)
+            for part in parts
+            if part
+        )
 
     @cached_property
-    def _special_tokens(self) -> re.Pattern[str]:
-        """Finds the tokens that were added to the vocabulary, such as special ones."""
-        names = sorted(map(str, self._tokenizer.added_tokens_decoder.values()), key=len)
-        return re.compile(f"({'|'.join(map(re.escape, reversed(names)))})" if names else r"(\Z)")
+    def _special_tokens(self) -> Mapping[str, int]:
+        """The tokens that no text has, by their names."""
+        added = self._tokenizer.added_tokens_decoder.items()
+        known = self._vocabulary
+        return {str(name): number for number, name in added if known.is_special_token(number)}
+
+    @cached_property
+    def _special_pattern(self) -> re.Pattern[str]:
+        names = sorted(self._special_tokens, key=len, reverse=True)
+        return re.compile(f"({'|'.join(map(re.escape, names))})")
 
     @property
     def _vocabulary(self) -> LLTokenizer:

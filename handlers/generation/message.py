@@ -5,18 +5,21 @@ Protocols read a :class:`GeneratedMessage`, and streams send what is new of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from transformers import PreTrainedTokenizerBase
 
+from ..types.structured_output import Tool
+from .json_schemas import Schema
 from .reasoning import HARMONY, REASONING_SYNTAXES, ReasoningSyntax
-from .tool_calls import FAMILIES, ToolCall, ToolSyntax
+from .tool_syntaxes import TOOL_SYNTAXES, ToolCall, ToolSyntax, arguments_schema
 
 # The texts around the parts of a message, of which vocabularies may have special tokens.
 MARKS: Sequence[str] = [
     *(mark for syntax in REASONING_SYNTAXES.values() for mark in syntax.marks),
-    *(mark for syntax in FAMILIES.values() for mark in syntax.marks),
+    *(mark for syntax in TOOL_SYNTAXES.values() for mark in syntax.marks),
 ]
 
 
@@ -42,6 +45,7 @@ class MessageSyntax:
     Attributes:
         reasoning: the syntax of its thoughts; None for a text without thoughts.
         tools: the syntax of its tool calls; None without tools.
+        called: the tools that it may call.
         begun: whether the prompt has the opening of the thoughts.
         has_grammar: whether an answer without calls has a grammar, so that the opening of calls
             may be in one of its strings.
@@ -50,6 +54,7 @@ class MessageSyntax:
 
     reasoning: ReasoningSyntax | None
     tools: ToolSyntax | None
+    called: Sequence[Tool] = ()
     begun: bool = False
     has_grammar: bool = False
     shows_special: bool = False
@@ -94,11 +99,22 @@ class MessageSyntax:
             reasoning = f"{reasoning}\n{more}".strip()
         return reasoning, rest
 
+    @cached_property
+    def _schemas(self) -> Mapping[str, Schema]:
+        return {tool.function.name: arguments_schema(tool) for tool in self.called}
+
+    @cached_property
+    def _custom(self) -> frozenset[str]:
+        return frozenset(tool.function.name for tool in self.called if tool.type == "custom")
+
+    def _checked(self, call: ToolCall) -> ToolCall:
+        return replace(call, is_custom=True) if call.name in self._custom else call
+
     def _calls(self, text: str) -> tuple[str, Sequence[ToolCall]]:
         """Return a text without its calls, and these."""
         tools = self.tools
         if tools is None or (self.has_grammar and not text.lstrip().startswith(tools.opening)):
             return text, ()
-        calls = list(tools.calls(text))
+        calls = [self._checked(call) for call in tools.calls(text, self._schemas)]
         has_parts = calls or tools.opening or tools.required
         return tools.content(text) if has_parts else text, calls

@@ -133,7 +133,7 @@ class Thoughts:
     budget: int | None = None
 
     def lark(self, to_lark: Callable[[str], str], answer: str) -> str:
-        """Return the Lark rules of a text: thoughts, and the rule `answer`.
+        """Return the Lark rules of a text: thoughts, and what follows.
 
         Args:
             to_lark: returns the Lark expression of a text that may have special tokens.
@@ -143,36 +143,38 @@ class Thoughts:
             Unprocessable: the tokens of the thoughts cannot be counted.
         """
         opening, closing = to_lark(self.syntax.opening), to_lark(self.syntax.closing)
+        between = to_lark(self.syntax.between)
         thoughts = "thoughts" if self.begun else f"({opening} thoughts)?"
         return "\n".join(
             [
-                f"start: {thoughts} answer",
-                *self._rules(closing),
-                rf"GAP: /\s{{1,{MAX_GAP}}}/",
-                START.sub("answer", answer, count=1),
+                f"start: {thoughts} after_thoughts",
+                *self._rules(closing, between),
+                rf"THOUGHTS_GAP: /\s{{1,{MAX_GAP}}}/",
+                START.sub("after_thoughts", answer, count=1),
             ]
         )
 
     def format(self, answer: Format) -> Format:
         """Return the format of a text in a structural tag."""
+        closing = self.syntax.closing + self.syntax.between
         gap = matching(rf"\s{{0,{MAX_GAP}}}")
-        thoughts = tag("" if self.begun else self.syntax.opening, any_text(), self.syntax.closing)
+        thoughts = tag("" if self.begun else self.syntax.opening, any_text(), closing)
         thinking = sequence(thoughts, gap, answer)
         return thinking if self.begun else any_of(thinking, answer)
 
-    def _rules(self, closing: str) -> list[str]:
+    def _rules(self, closing: str, between: str) -> list[str]:
         if token := re.fullmatch(r"<\[(\d+)\]>", closing):
             tokens = f"<[^{token[1]}]>*" if self.budget is None else ""
             if self.budget:
                 tokens = f"<[^{token[1]}]>{{0,{self.budget}}}"
-            return [f"thoughts: {tokens} {closing} GAP?"]
+            return [f"thoughts: {tokens} {closing} {between} THOUGHTS_GAP?"]
         if self.budget is not None:
             raise Unprocessable(
                 "thinking_token_budget is not supported by this model, whose thoughts end with a"
                 " text of several tokens; leave it out."
             )
         return [
-            "thoughts: thought GAP?",
+            f"thoughts: thought {between} THOUGHTS_GAP?",
             f"thought[lazy]: THOUGHT {closing}",
             r"THOUGHT: /(.|\n)*/",
         ]

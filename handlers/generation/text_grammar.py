@@ -17,12 +17,12 @@ from ..types.structured_output import MAX_SCHEMA_DEPTH, Grammar, is_too_deep
 from .grammar import MAX_CHARACTERS, CompiledGrammar, GrammarCompiler, check_length
 from .json_schemas import Schema, closed, json_rule, relaxed
 from .reasoning import Thoughts
-from .structural_tag import Format, compact_json, matching
+from .structural_tag import Format, compact_json, literal, matching, sequence
 from .tool_calls import ToolUse
 
 Relax = Callable[[Sequence[Schema]], Sequence[Schema]]
 # Any text, after thoughts whose tokens are counted.
-FREE_TEXT = r"start: /(.|\n)*/"
+ANY_TEXT = r"/(.|\n)*/"
 # A slash ends a regular expression in Lark, unless a backslash is before it.
 SLASH = re.compile(r"(\\.)|/", re.DOTALL)
 # What has a meaning in a regular expression.
@@ -60,9 +60,10 @@ class TextGrammar:
     def _lark_without_thoughts(self) -> str:
         if self.answer and self.answer.type == "lark":
             return self._own_lark(self.answer)
-        if self.answer is None and self.calls is None:
-            return FREE_TEXT
         answer = to_lark(self.answer, self.compiler.max_characters) if self.answer else None
+        opening = self.thoughts.syntax.answer_opening if self.thoughts else ""
+        if opening or (answer is None and self.calls is None):
+            answer = f"{self.compiler.literal(opening)} ({answer or ANY_TEXT})"
         return self.calls.lark(self.compiler.literal, answer) if self.calls else f"start: {answer}"
 
     @property
@@ -129,6 +130,8 @@ class TextGrammar:
             RequestError: it cannot be written as one.
         """
         answers = [_format(content) for content in self._contents]
+        if opening := self.thoughts.syntax.answer_opening if self.thoughts else "":
+            answers = [sequence(literal(opening), *(answers or [matching(r"(.|\n)*")]))]
         found = self.calls.format(*answers) if self.calls else answers[0]
         return self.thoughts.format(found) if self.thoughts else found
 

@@ -1,194 +1,17 @@
-r"""Tool calls: the grammar of a text with calls, and the calls in a text with that grammar.
-
-A model writes calls as its chat template does:
-
-    <tool_call>\n{"name": "f", "arguments": {…}}\n</tool_call>      Hermes, Qwen, and by default
-    [TOOL_CALLS][{"name": "f", "arguments": {…}}]                   Mistral
-    {"name": "f", "parameters": {…}}                                Llama 3
-
-https://huggingface.co/docs/transformers/chat_extras
-"""
+"""The grammar of a text that may call tools, or must call some."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import Unprocessable
 from ..types.structured_output import Tool
-from .json_schemas import Schema, closed, json_rule
-from .structural_tag import (
-    Format,
-    any_of,
-    compact_json,
-    literal,
-    matching,
-    sequence,
-    tag,
-    tags,
-    text_until,
-)
-
-# Returns the Lark expression of a text, which may contain special tokens.
-ToLark = Callable[[str], str]
-
-DECODER = json.JSONDecoder()
-# Text without a call, for models whose calls begin with `{`.
-NO_CALL = r"([^{](.|\n)*)?"
-# In OpenAI's API, a function without parameters has no arguments.
-NO_ARGUMENTS = {"properties": {}, "additionalProperties": False}
-
-
-@dataclass(frozen=True)
-class ToolCall:
-    """A call that a model has written; `arguments` is the JSON text of an object."""
-
-    name: str
-    arguments: str
-
-    @property
-    def as_json(self) -> dict[str, Any]:
-        """The call as messages have it."""
-        return {"type": "function", "function": {"name": self.name, "arguments": self.arguments}}
-
-
-@dataclass(frozen=True)
-class ToolSyntax:
-    """How a family of models writes calls.
-
-    Attributes:
-        opening: the text before the calls; empty if a text that begins with `{` is a call.
-        start: the text between the opening and the first call.
-        separator: the text between two calls; empty if there can be only one.
-        end: the text after the last call.
-        key: the key of the arguments.
-        required: whether a text has only calls, the last of which may be cut.
-    """
-
-    opening: str
-    start: str
-    separator: str
-    end: str
-    key: str = "arguments"
-    required: bool = False
-
-    @property
-    def marks(self) -> tuple[str, ...]:
-        """The texts around the calls."""
-        return tuple(filter(None, (self.opening, self.end)))
-
-    def call_id(self, given: str) -> str:
-        """Return the id of a call in the form that the template accepts."""
-        return given
-
-    def content(self, text: str) -> str:
-        """Return the part of a text before its calls."""
-        if self.required:
-            return ""
-        if self.opening:
-            return text.partition(self.opening)[0]
-        return "" if text.startswith("{") else text
-
-    def calls(self, text: str) -> Iterator[ToolCall]:
-        """Yield the complete calls in a text."""
-        head = re.compile(rf'\{{"name": "([^"]+)", "{self.key}": ')
-        at = len(self.content(text))
-        while found := head.search(text, at):
-            try:
-                _, at = DECODER.raw_decode(text, found.end())
-            except (ValueError, RecursionError):
-                return
-            if not text.startswith("}", at):
-                return
-            yield ToolCall(found[1], text[found.end() : at])
-
-    def write(self, calls: Sequence[ToolCall]) -> str:
-        """Return the text of calls, beginning with the opening."""
-        written = [f"{self._head(call.name)}{call.arguments}}}" for call in calls]
-        return f"{self.opening}{self.start}{self.separator.join(written)}{self.end}"
-
-    def rules(self, tools: Sequence[Tool], to_lark: ToLark, *, parallel: bool) -> list[str]:
-        """Return the Lark rules of `calls`, the part of a text after the opening."""
-        more = f"({to_lark(self.separator)} call)*" if parallel and self.separator else ""
-        names = [f"call_{number}" for number in range(len(tools))]
-        return [
-            f"calls: {self._start} call {more} {to_lark(self.end)}",
-            f"call: {' | '.join(names)}",
-            *(f"{name}: {self._call(tool)}" for name, tool in zip(names, tools, strict=True)),
-        ]
-
-    def format(self, tools: Sequence[Tool], *, parallel: bool) -> Format:
-        """Return the format of calls in a structural tag, beginning with the opening."""
-        each = [
-            tag(self._head(tool.function.name), compact_json(arguments_schema(tool)), "}")
-            for tool in tools
-        ]
-        calls = tags(each, self.separator) if parallel and self.separator else any_of(*each)
-        if not self.opening:
-            return calls
-        return tag(self.opening, sequence(self._start_format, calls), self.end)
-
-    def _call(self, tool: Tool) -> str:
-        arguments = json_rule(arguments_schema(tool), strict=bool(tool.function.strict))
-        return f'{json.dumps(self._head(tool.function.name))} {arguments} "}}"'
-
-    def _head(self, name: str) -> str:
-        return f'{{"name": "{name}", "{self.key}": '
-
-    @property
-    def _start(self) -> str:
-        """The Lark expression of `start`."""
-        return json.dumps(self.start) if self.start else ""
-
-    @property
-    def _start_format(self) -> Format:
-        return literal(self.start)
-
-
-class MistralSyntax(ToolSyntax):
-    """Mistral's syntax, whose templates accept only ids of nine letters and digits.
-
-    Some of its vocabularies have the bracket after the opening only with a space.
-    """
-
-    def call_id(self, given: str) -> str:
-        return re.sub(r"[^a-zA-Z0-9]", "", given)[-9:].rjust(9, "0")
-
-    @property
-    def _start(self) -> str:
-        return r"/ ?\[/"
-
-    @property
-    def _start_format(self) -> Format:
-        return matching(r" ?\[")
-
-
-HERMES = ToolSyntax(
-    opening="<tool_call>",
-    start="\n",
-    separator="\n</tool_call>\n<tool_call>\n",
-    end="\n</tool_call>",
-)
-MISTRAL = MistralSyntax(opening="[TOOL_CALLS]", start="[", separator=", ", end="]")
-LLAMA = ToolSyntax(opening="", start="", separator="", end="", key="parameters")
-# The syntax of a family, by a text in its template; the first that occurs decides.
-FAMILIES = {"<tool_call>": HERMES, "[TOOL_CALLS]": MISTRAL, '"parameters": ': LLAMA}
-
-
-def arguments_schema(tool: Tool) -> dict[str, Any]:
-    """Return the JSON schema of the arguments of a tool, whose objects are closed."""
-    schema: dict[str, Any] = closed(
-        {**(tool.function.parameters or NO_ARGUMENTS), "type": "object"}
-    )
-    return schema
-
-
-def syntax_of(template: str) -> ToolSyntax:
-    """Return the syntax of a chat template's calls; Hermes' syntax for an unknown template."""
-    return next((syntax for mark, syntax in FAMILIES.items() if mark in template), HERMES)
+from .json_schemas import Schema
+from .structural_tag import Format, any_of, matching, text_until
+from .tool_syntaxes import ToLark, ToolSyntax, arguments_schema
 
 
 @dataclass(frozen=True)
@@ -217,7 +40,7 @@ class ToolUse:
         elif answer is not None:
             start = [f"start: answer | {opening} calls"]
         else:
-            start = _free_start(opening)
+            start = _free_start(opening, self.syntax.begins)
         rules = self.syntax.rules(self.tools, to_lark, parallel=self.parallel)
         last = [] if answer is None or self.required else [f"answer: {answer}"]
         return "\n".join([*start, *rules, *last])
@@ -239,7 +62,7 @@ class ToolUse:
             return any_of(answer, calls)
         if self.syntax.opening:
             return text_until(self.syntax.opening, calls)
-        return any_of(matching(NO_CALL), calls)
+        return any_of(matching(_no_call(self.syntax.begins)), calls)
 
     def relaxed(self, relax: Callable[[Sequence[Schema]], Sequence[Schema]]) -> ToolUse:
         """Return the calls with the schemas of tools that are not strict changed by a function."""
@@ -274,14 +97,19 @@ def _with_arguments(tool: Tool, schema: Schema) -> Tool:
     return tool.model_copy(update={"function": function})
 
 
-def _free_start(opening: str) -> list[str]:
+def _free_start(opening: str, begins: str) -> list[str]:
     """Return the rules of any text that may end with calls."""
     if not opening:
-        return ["start: TEXT | calls", f"TEXT: /{NO_CALL}/"]
-    if token := re.fullmatch(r"<\[(\d+)\]>", opening):
+        return ["start: TEXT | calls", f"TEXT: /{_no_call(begins)}/"]
+    if token := re.match(r"<\[(\d+)\]>", opening):
         return [f"start: free | free {opening} calls", f"free: <[^{token[1]}]>*"]
     return [
         "start: TEXT | opening calls",
         f"opening[lazy]: TEXT {opening}",
         r"TEXT: /(.|\n)*/",
     ]
+
+
+def _no_call(begins: str) -> str:
+    """Return the pattern of a text without a call, for models whose calls have no opening."""
+    return rf"([^{re.escape(begins)}](.|\n)*)?"

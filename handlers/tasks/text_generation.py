@@ -45,7 +45,8 @@ from ..generation.parameters import GenerationParameters, SamplingParameters
 from ..generation.reasoning import Thoughts, find_reasoning, template_text
 from ..generation.stopping import GenerationState
 from ..generation.text_grammar import TextGrammar
-from ..generation.tool_calls import ToolUse, syntax_of
+from ..generation.tool_calls import ToolUse
+from ..generation.tool_syntaxes import find_tool_syntax
 from ..model import Model
 from ..process.deadline import NO_DEADLINE, Deadline
 from ..telemetry.metrics import Meter
@@ -456,13 +457,20 @@ class Task(GenerationTask[Any]):
         parameters = item.parameters
         tools = reasoning = None
         if parameters.callable_tools and item.messages:
-            tools = replace(syntax_of(self._template(item)), required=parameters.calls_required)
+            found = find_tool_syntax(self._template(item), self.settings.tool_call_parser)
+            tools = replace(found, required=parameters.calls_required)
         if thoughts and parameters.separate_reasoning:
             reasoning = thoughts.syntax
         if tools is None and reasoning is None:
             return None
         begun = thoughts is not None and thoughts.begun
-        syntax = MessageSyntax(reasoning, tools, begun, has_grammar=bool(parameters.grammar))
+        syntax = MessageSyntax(
+            reasoning,
+            tools,
+            parameters.callable_tools,
+            begun=begun,
+            has_grammar=bool(parameters.grammar),
+        )
         return syntax.for_tokenizer(self.tokenizer)
 
     def _template(self, item: PromptInput) -> str:

@@ -21,12 +21,15 @@ from pydantic import (
     ValidatorFunctionWrapHandler,
     WithJsonSchema,
     WrapValidator,
+    model_validator,
 )
 
 from .parameters import PlainSchema
 
 # The limit of OpenAI.
 MAX_TOOLS = 128
+# The name of the text that a custom tool takes.
+CUSTOM_INPUT = "input"
 # Levels of objects and lists in a JSON schema; a body has the same maximum.
 MAX_SCHEMA_DEPTH = 64
 
@@ -110,20 +113,63 @@ def _inline(kind: type[BaseModel]) -> WithJsonSchema:
     )
 
 
-class Tool(BaseModel):
-    """A tool of type `function`, the only type."""
+class CustomTool(BaseModel):
+    """A tool whose input is a text; `format` is `text`, or a grammar with a regular expression."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
-    type: Literal["function"]
+    name: Annotated[str, Field(pattern="^[a-zA-Z0-9_-]{1,64}$")]
+    description: str | None = None
+    format: dict[str, Any] | None = None
+
+    @property
+    def as_function(self) -> dict[str, Any]:
+        """The function with the text as its only argument."""
+        given = self.format or {}
+        # In responses, the type is one of the keys of the grammar.
+        grammar = given.get("grammar", given) if given.get("type") == "grammar" else None
+        text: dict[str, Any] = {"type": "string"}
+        if isinstance(grammar, dict):
+            if grammar.get("syntax") != "regex" or not isinstance(grammar.get("definition"), str):
+                raise ValueError(
+                    "has a format that is not supported; send a grammar of the syntax regex, or"
+                    " leave it out"
+                )
+            text["pattern"] = f"^({grammar['definition']})$"
+        return {
+            "name": self.name,
+            "description": self.description,
+            "parameters": {
+                "type": "object",
+                "properties": {CUSTOM_INPUT: text},
+                "required": [CUSTOM_INPUT],
+                "additionalProperties": False,
+            },
+        }
+
+
+class Tool(BaseModel):
+    """A tool of type `function`; one of type `custom` is a function with a text as its argument."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+    type: Literal["function", "custom"]
     function: Annotated[Function, _inline(Function)]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_function(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or given.get("type") != "custom" or "function" in given:
+            return given
+        custom = CustomTool.model_validate(given.get("custom"))
+        return {"type": "custom", "function": custom.as_function}
 
     @property
     def for_template(self) -> dict[str, Any]:
         """The tool as chat templates read it."""
         names = {"name", "description", "parameters"}
         return {
-            "type": self.type,
+            "type": "function",
             "function": self.function.model_dump(include=names, exclude_none=True),
         }
 
@@ -133,8 +179,15 @@ class NamedTool(BaseModel):
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
-    type: Literal["function"] = "function"
+    type: Literal["function", "custom"] = "function"
     function: Annotated[FunctionName, _inline(FunctionName)]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_function(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("type") == "custom" and "custom" in given:
+            return {"type": "custom", "function": given["custom"]}
+        return given
 
 
 def _one_choice(value: Any, read: ValidatorFunctionWrapHandler) -> Any:

@@ -192,6 +192,10 @@ class OpenVinoGenAiModel(BackendModel):
             raise UnsupportedByBackend(
                 f"A grammar in Lark is not supported by {MODE}; leave it out."
             )
+        if grammar.thoughts and grammar.thoughts.budget is not None:
+            raise UnsupportedByBackend(
+                f"thinking_token_budget is not supported by {MODE}; leave it out."
+            )
         # With the checkpoint's weights, the fallback keeps to all constraints.
         tag = self._trials.structural_tag(grammar, relaxes=self._fallback is None)
         return {"structural_tag": tag}

@@ -17,10 +17,11 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from ...errors import RequestError
 from ...generation.parameters import check_best_of
-from ...generation.tool_calls import ToolCall
+from ...generation.tool_syntaxes import ToolCall
 from ...http.request import HttpRequest
 from ...http.response import HttpResponse, encode_json
 from ...http.streams import SERVER_SENT_EVENTS, HttpTextStream, event
+from ...types.model_info import ModelInfo
 from ...types.request import MAX_MESSAGES, GeneratedToken, Request, TextToken
 from ..base import ParsedRequest, Route, check_count
 from ..truncation import ALL_TOKENS, check_prompt_tokens
@@ -38,7 +39,6 @@ from .types import (
     Completion,
     CompletionChunk,
     Delta,
-    FunctionPart,
     LikelyToken,
     OpenAIError,
     Reason,
@@ -326,7 +326,7 @@ class GenerationEndpoint(Endpoint[BodyT]):
                 body.truncate_prompt_tokens, limits.max_total_tokens or limits.max_length
             )
         if body.truncate_prompt_tokens == ALL_TOKENS:
-            parameters["truncate"] = self._longest_prompt(body.max_new_tokens or 1)
+            parameters["truncate"] = longest_prompt(self.model, body.max_new_tokens or 1)
         call = GenerationCall(self, body, self._head(body))
         inputs = self.inputs(body)
         streams: Iterable[ChoiceStream | None] = repeat(None)
@@ -395,12 +395,6 @@ class GenerationEndpoint(Endpoint[BodyT]):
         if options and options.include_usage:
             parts.append(event({**call.head, "choices": [], "usage": _usage(choices)}))
         return b"".join(parts) + DONE
-
-    def _longest_prompt(self, new_tokens: int) -> int:
-        """Return the maximum length of a prompt before new tokens; 0 where there is no limit."""
-        limits = self.model.limits
-        room = limits.max_total_tokens and max(1, limits.max_total_tokens - new_tokens)
-        return min(filter(None, (limits.max_length, room)), default=0)
 
 
 class Chat(GenerationEndpoint[ChatBody]):
@@ -542,6 +536,13 @@ class Completions(GenerationEndpoint[CompletionBody]):
         }
 
 
+def longest_prompt(model: ModelInfo, new_tokens: int) -> int:
+    """Return the maximum length of a prompt before new tokens; 0 where there is no limit."""
+    limits = model.limits
+    room = limits.max_total_tokens and max(1, limits.max_total_tokens - new_tokens)
+    return min(filter(None, (limits.max_length, room)), default=0)
+
+
 def _list_in(content: Any, name: str) -> list[Any] | None:
     """Return a list of a body that is not checked yet; None where it has none."""
     value = content.get(name) if isinstance(content, dict) else None
@@ -566,20 +567,19 @@ def _usage(choices: Sequence[Any]) -> Usage:
 
 def tool_calls(calls: Sequence[Any]) -> list[CallOfTool]:
     """Return the tool calls of a result of the text-generation task, each with an id."""
-    return [
-        {"id": f"call_{uuid.uuid4().hex[:24]}", "type": call["type"], "function": call["function"]}
-        for call in calls
-    ]
+    found: list[Any] = [{"id": f"call_{uuid.uuid4().hex[:24]}", **call} for call in calls]
+    return found
 
 
 def call_parts(calls: Sequence[CallOfTool], first: int = 0) -> list[CallPart]:
     """Return the parts of tool calls in a stream: of each its name, then its arguments."""
     parts: list[CallPart] = []
     for index, call in enumerate(calls, first):
-        function = call["function"]
-        named: FunctionPart = {"name": function["name"], "arguments": ""}
-        parts += [
-            {"index": index, "id": call["id"], "type": call["type"], "function": named},
-            {"index": index, "function": {"arguments": function["arguments"]}},
-        ]
+        # What is called: a function with arguments, or a custom tool with an input.
+        called: Any = call[call["type"]]
+        key = "input" if call["type"] == "custom" else "arguments"
+        named = {"name": called["name"], key: ""}
+        head: Any = {"index": index, "id": call["id"], "type": call["type"], call["type"]: named}
+        rest: Any = {"index": index, call["type"]: {key: called[key]}}
+        parts += [head, rest]
     return parts

@@ -1,10 +1,10 @@
-"""The endpoint `responses`: a text or a conversation to a text, whole or as events.
+"""The endpoint `responses`: a text or a conversation to a message, tool calls, or both.
 
     {"input": "a text", "max_output_tokens": 20}
     -> {"object": "response", "output": [{"type": "message", "content": [{"text": "…"}]}], …}
 
-Each request is complete in itself: nothing is stored, so there is no earlier response to go on
-from.
+A request is complete in itself, or goes on from an earlier one with `previous_response_id` where
+the YAML's `stored_responses` keeps some.
 
 https://platform.openai.com/docs/api-reference/responses and /responses-streaming
 """
@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from threading import Lock
+from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import (
     Field,
@@ -24,32 +26,53 @@ from pydantic import (
     ValidatorFunctionWrapHandler,
     field_validator,
 )
+from typing_extensions import TypedDict
 
 from ...config.messages import quote
 from ...errors import BadRequest, RequestError, Unprocessable
+from ...generation.parameters import ReasoningEffort, TopTokens
+from ...generation.tool_syntaxes import ToolCall
 from ...http.request import HttpRequest
 from ...http.response import HttpResponse, encode_json
 from ...http.streams import SERVER_SENT_EVENTS, HttpTextStream, event
-from ...types.parameters import json_type
 from ...types.request import MAX_MESSAGES, GeneratedToken, Request
 from ..base import Key, KeyTable, ParsedRequest, Route, check_count, honoured, ignored, refused
-from .bodies import BOOKKEEPING, SCHEDULING, Items, Sampling, StreamedBody
+from .bodies import BOOKKEEPING, SCHEDULING, Items, ResponseFormat, Sampling, StreamedBody
 from .endpoint import Call, Endpoint, adapter_parameters, served_name
-from .types import (
-    OpenAIError,
-    OutputMessage,
-    OutputText,
-    Response,
-    ResponseEvent,
-    ResponseStatus,
-    ResponseUsage,
-)
+from .errors import KeyNeedsAnother
+from .generation import ABOUT_GRAMMAR, Scored, chat_logprobs, longest_prompt, scored, scored_in
+from .response_items import chat_messages, chat_tool
+from .types import OpenAIError, Response, ResponseEvent, ResponseStatus, ResponseUsage
 
-TEXT_PARTS = {"input_text": "text", "output_text": "text", "refusal": "refusal"}
-IMAGE_PART = "input_image"
-# The only message of a response, and the only part of it.
-INDEXES = {"output_index": 0, "content_index": 0}
 NOTHING_STORED = "nothing is stored, so send the whole conversation as input"
+LOGPROBS = "message.output_text.logprobs"
+# What `include` may name: log probabilities, and the thoughts, which items have in any case.
+INCLUDED = (LOGPROBS, "reasoning.encrypted_content")
+
+
+class FormatOfText(TypedDict):
+    """What a text must be; a JSON schema has its keys here."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    name: NotRequired[str | None]
+    description: NotRequired[str | None]
+    schema: NotRequired[dict[str, Any] | None]
+    strict: NotRequired[bool | None]
+
+
+class TextOptions(TypedDict):
+    """The format of the text; `verbosity` is `medium`."""
+
+    format: NotRequired[FormatOfText | None]
+    verbosity: NotRequired[Literal["medium"] | None]
+
+
+class ReasoningOptions(TypedDict):
+    """How much a model thinks; its thoughts are returned, whatever summary is asked for."""
+
+    effort: NotRequired[ReasoningEffort | None]
+    summary: NotRequired[Literal["auto", "concise", "detailed"] | None]
+    generate_summary: NotRequired[Literal["auto", "concise", "detailed"] | None]
 
 
 class ResponseBody(StreamedBody):
@@ -62,6 +85,15 @@ class ResponseBody(StreamedBody):
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     store: bool | None = None
     metadata: dict[str, str] | None = None
+    previous_response_id: str | None = None
+    tools: Items[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    text: TextOptions | None = None
+    reasoning: ReasoningOptions | None = None
+    include: list[str] | None = None
+    top_logprobs: TopTokens | None = None
+    truncation: Literal["auto", "disabled"] | None = None
 
     @field_validator("input", mode="wrap")
     @classmethod
@@ -71,81 +103,245 @@ class ResponseBody(StreamedBody):
         except ValidationError:
             raise ValueError("is no input; send a text or a list of messages") from None
 
-    def messages(self, *, reads_images: bool) -> list[dict[str, Any]]:
-        """Return the messages of the chat: the instructions, and the input.
+    def check_supported(self) -> None:
+        super().check_supported()
+        if not self.tools and self.tool_choice not in (None, "none", "auto"):
+            raise KeyNeedsAnother("tool_choice", "tools")
+        unknown = next((each for each in self.include or () if each not in INCLUDED), None)
+        if unknown is not None:
+            raise Unprocessable(f"include has {quote(unknown)}, which is not supported; remove it.")
 
-        Raises:
-            Unprocessable: the input has something else than messages of texts.
-        """
-        system = [] if self.instructions is None else [_message("system", self.instructions)]
+    @property
+    def items(self) -> Sequence[Mapping[str, Any]]:
+        """The items of the input; a text is a message of the user."""
         if isinstance(self.input, str):
-            return [*system, _message("user", self.input)]
-        items = enumerate(self.input)
-        return [*system, *(_read_item(item, f"input[{at}]", reads_images) for at, item in items)]
+            return [{"role": "user", "content": self.input}]
+        return self.input
 
     @property
     def parameters(self) -> dict[str, Any]:
         """The parameters of the text-generation task, as for a chat."""
         settings = self.model_dump(include={"temperature", "top_p"})
-        return Sampling(max_tokens=self.max_output_tokens, **settings).parameters
+        returns_logprobs = LOGPROBS in (self.include or ()) or bool(self.top_logprobs)
+        given = {
+            "grammar": self._grammar,
+            "reasoning_effort": (self.reasoning or {}).get("effort"),
+            "parallel_tool_calls": self.parallel_tool_calls,
+            "tools": [chat_tool(each, f"tools[{at}]") for at, each in enumerate(self.tools or ())]
+            or None,
+            "tool_choice": self._tool_choice,
+        }
+        return {
+            **Sampling(max_tokens=self.max_output_tokens, **settings).parameters,
+            **{name: value for name, value in given.items() if value is not None},
+            "separate_reasoning": True,
+            "logprobs": returns_logprobs,
+            "top_n_tokens": self.top_logprobs or 0,
+        }
+
+    @property
+    def _tool_choice(self) -> Any:
+        choice = self.tool_choice
+        if not isinstance(choice, dict):
+            return choice if self.tools else None
+        if choice.get("type") not in ("function", "custom"):
+            raise Unprocessable(
+                f"tool_choice has the type {quote(choice.get('type'))}, which is not supported;"
+                " send a mode, or the name of a function."
+            )
+        return {"type": "function", "function": {"name": choice.get("name")}}
+
+    @property
+    def _grammar(self) -> dict[str, Any] | None:
+        chosen = dict((self.text or {}).get("format") or {"type": "text"})
+        kind = chosen.pop("type")
+        named = {"json_schema": chosen} if kind == "json_schema" else {}
+        return ResponseFormat.model_validate({"type": kind, **named}).grammar
+
+
+class ResponseStore:
+    """The conversations of the last responses, which later requests go on from.
+
+    Args:
+        size: the maximum number of responses.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._lock = Lock()
+        self._conversations = OrderedDict[str, Sequence[Mapping[str, Any]]]()
+
+    def conversation(self, response_id: str) -> Sequence[Mapping[str, Any]]:
+        """Return the items of the conversation up to a response.
+
+        Raises:
+            Unprocessable: no responses are stored.
+            BadRequest: this one is not stored.
+        """
+        if not self.size:
+            raise Unprocessable(
+                f"previous_response_id cannot be done by this server; {NOTHING_STORED}."
+            )
+        with self._lock:
+            found = self._conversations.get(response_id)
+        if found is None:
+            raise BadRequest(
+                f"previous_response_id is {quote(response_id)}, and this server has no such"
+                f" response; it keeps the last {self.size:,}. Send the whole conversation as input."
+            )
+        return found
+
+    def put(self, response_id: str, items: Sequence[Mapping[str, Any]]) -> None:
+        """Store a conversation up to a response, and remove the oldest one of too many."""
+        with self._lock:
+            self._conversations[response_id] = items
+            if len(self._conversations) > self.size:
+                self._conversations.popitem(last=False)
 
 
 class ResponseStream(HttpTextStream):
-    """Sends the text of a response as events, with their names and numbers."""
+    """Sends the items of a response as events, with their names and numbers."""
 
     def __init__(self, http_request: HttpRequest, template: ResponseTemplate) -> None:
         super().__init__(http_request)
-        self._template, self._count = template, 0
+        self._template, self._count, self._sent_calls = template, 0, 0
+        self._items: list[Any] = []
+        # Whether the last item goes on.
+        self._is_open = False
 
     def part(self, text: str, tokens: Sequence[GeneratedToken], *, first: bool) -> bytes:
-        begin = self._begin() if first else b""
-        delta = {"delta": text, "logprobs": []}
-        return begin + self._event("response.output_text.delta", **self._indexes, **delta)
+        return self._delta("message", text, self._template.logprobs(scored(tokens)))
 
-    def rest(self, text: Mapping[str, Any]) -> bytes:
+    def reasoning_part(self, text: str, tokens: Sequence[GeneratedToken], *, first: bool) -> bytes:
+        return self._delta("reasoning", text)
+
+    def emit_calls(self, calls: Sequence[ToolCall]) -> None:
+        new = [call.as_json for call in calls[self._sent_calls :]]
+        if new and self.can_send:
+            self.send(self._calls(new))
+
+    @property
+    def has_begun(self) -> bool:
+        return super().has_begun or bool(self._count)
+
+    @property
+    def items(self) -> Sequence[Any]:
+        """The items that were sent."""
+        return self._items
+
+    def rest(self, result: Mapping[str, Any]) -> bytes:
         """Return the events of the part of a result that was not sent, and of the end."""
-        new, first = self.not_emitted(text["generated_text"]), not self.emitted
-        part = self.part(new, (), first=first) if new or first else b""
-        response = self._template.complete(text)
-        (message,) = response["output"]
-        (content,) = message["content"]
-        done = {"text": content["text"], "logprobs": []}
-        return b"".join(
-            [
-                part,
-                self._event("response.output_text.done", **self._indexes, **done),
-                self._event("response.content_part.done", **self._indexes, part=content),
-                self._event("response.output_item.done", output_index=0, item=message),
-                self._event(f"response.{response['status']}", response=response),
-            ]
-        )
+        text, calls = result["generated_text"], result.get("tool_calls", ())
+        thoughts = result.get("reasoning_content", "")[len(self.emitted_reasoning) :]
+        parts = [self._delta("reasoning", thoughts)] if thoughts else []
+        new = self.not_emitted(text)
+        if new or not (self._items or calls or thoughts):
+            left = self._template.logprobs(
+                (scored_in(result["details"]) or [])[self.emitted_tokens :]
+            )
+            parts.append(self._delta("message", new, left))
+        parts.append(self._calls(calls[self._sent_calls :]))
+        status = self._template.status(result)
+        parts.append(self._close(status))
+        response = self._template.complete(result, self._items)
+        return b"".join([*parts, self._event(f"response.{status}", response=response)])
 
     def failure(self, error: RequestError) -> bytes:
         """Return the last event of a response that an error ends."""
-        return self._event("response.failed", response=self._template.failed(error))
+        return self._begin() + self._event("response.failed", response=self._template.failed(error))
 
     def _begin(self) -> bytes:
-        response, message = self._template.begun(), self._template.message("", "in_progress")
-        (content,) = message["content"]
+        if self._count:
+            return b""
+        response = self._template.begun()
+        names = ("response.created", "response.in_progress")
+        return b"".join([self._event(name, response=response) for name in names])
+
+    def _delta(self, kind: str, text: str, logprobs: Sequence[Any] = ()) -> bytes:
+        """Return the events of new text of a message or of thoughts."""
+        goes_on = self._is_open and self._items[-1]["type"] == kind
+        begin = b"" if goes_on else self._start(kind)
+        part = self._part
+        part["text"] += text
+        if kind == "reasoning":
+            return begin + self._of_part("response.reasoning_text.delta", delta=text)
+        part["logprobs"] += logprobs
+        return begin + self._of_part(
+            "response.output_text.delta", delta=text, logprobs=list(logprobs)
+        )
+
+    def _start(self, kind: str) -> bytes:
+        """Return the events that begin a message or thoughts."""
+        begin = self._begin() + self._close("completed")
+        item = self._template.item(kind, "", "in_progress")
+        self._items.append(item)
+        self._is_open = True
+        index = {"output_index": len(self._items) - 1}
+        added = self._event("response.output_item.added", **index, item={**item, "content": []})
+        return begin + added + self._of_part("response.content_part.added", part=self._part)
+
+    def _close(self, status: ResponseStatus) -> bytes:
+        """Return the events that end the item that goes on."""
+        if not self._is_open:
+            return b""
+        item, part = self._items[-1], self._part
+        item["status"], self._is_open = status, False
+        text = {"text": part["text"]}
+        if item["type"] == "reasoning":
+            done = self._of_part("response.reasoning_text.done", **text)
+        else:
+            done = self._of_part("response.output_text.done", **text, logprobs=part["logprobs"])
+        ends = [
+            done,
+            self._of_part("response.content_part.done", part=part),
+            self._event("response.output_item.done", output_index=len(self._items) - 1, item=item),
+        ]
+        return b"".join(ends)
+
+    def _calls(self, calls: Sequence[Any]) -> bytes:
+        """Return the events of new tool calls."""
+        begin = self._begin() + self._close("completed") if calls else b""
+        self._sent_calls += len(calls)
+        return begin + b"".join([self._call(self._template.call(call)) for call in calls])
+
+    def _call(self, item: dict[str, Any]) -> bytes:
+        key, name = CALL_EVENTS[item["type"]]
+        where = {"item_id": item["id"], "output_index": len(self._items)}
+        index = {"output_index": len(self._items)}
+        begun = {**item, key: "", **({"status": "in_progress"} if "status" in item else {})}
+        self._items.append(item)
         return b"".join(
             [
-                self._event("response.created", response=response),
-                self._event("response.in_progress", response=response),
-                self._event(
-                    "response.output_item.added", output_index=0, item={**message, "content": []}
-                ),
-                self._event("response.content_part.added", **self._indexes, part=content),
+                self._event("response.output_item.added", **index, item=begun),
+                self._event(f"response.{name}.delta", **where, delta=item[key]),
+                self._event(f"response.{name}.done", **where, **{key: item[key]}),
+                self._event("response.output_item.done", **index, item=item),
             ]
         )
 
     @property
-    def _indexes(self) -> dict[str, Any]:
-        return {"item_id": self._template.message_id, **INDEXES}
+    def _part(self) -> dict[str, Any]:
+        """The only part of the last item."""
+        part: dict[str, Any] = self._items[-1]["content"][0]
+        return part
+
+    def _of_part(self, name: str, **facts: Any) -> bytes:
+        indexes = {"output_index": len(self._items) - 1, "content_index": 0}
+        return self._event(name, item_id=self._items[-1]["id"], **indexes, **facts)
 
     def _event(self, name: str, **facts: Any) -> bytes:
         """Return an event, a `ResponseEvent` of :mod:`hf_serve.handlers.protocols.openai.types`."""
         number, self._count = self._count, self._count + 1
         return event({"type": name, "sequence_number": number, **facts}, name)
+
+
+# The keys that a tool of a response has in any case.
+TOOL_DEFAULTS: Mapping[str, Any] = {"function": {"parameters": None, "strict": None}}
+# The key of what a call has, and the name of its events, by the type of the item.
+CALL_EVENTS = {
+    "function_call": ("arguments", "function_call_arguments"),
+    "custom_tool_call": ("input", "custom_tool_call_input"),
+}
 
 
 @dataclass(frozen=True)
@@ -154,24 +350,34 @@ class ResponseTemplate(Call[ResponseBody]):
 
     Attributes:
         created_at: seconds since 1970.
+        stores: whether later requests may go on from it.
     """
 
     response_id: str
-    message_id: str
     created_at: int
+    stores: bool
 
     def begun(self) -> Response:
         """Return the response before its first token."""
         return self._response("in_progress")
 
-    def complete(self, text: Mapping[str, Any]) -> Response:
-        """Return the response with a result of the task."""
-        is_cut = text["details"]["finish_reason"] == "length"
-        response = self._response("incomplete" if is_cut else "completed")
-        if is_cut:
+    def status(self, result: Mapping[str, Any]) -> ResponseStatus:
+        """Return whether a result is complete."""
+        return "incomplete" if result["details"]["finish_reason"] == "length" else "completed"
+
+    def complete(self, result: Mapping[str, Any], items: Sequence[Any] | None = None) -> Response:
+        """Return the response with a result of the task.
+
+        Args:
+            result: the result.
+            items: its items, where they were sent; new ones otherwise.
+        """
+        status = self.status(result)
+        response = self._response(status)
+        if status == "incomplete":
             response["incomplete_details"] = {"reason": "max_output_tokens"}
-        response["output"] = [self.message(text["generated_text"], response["status"])]
-        response["usage"] = _usage(text["details"])
+        response["output"] = list(items if items is not None else self._items(result, status))
+        response["usage"] = _usage(result["details"])
         return response
 
     def failed(self, error: RequestError) -> Response:
@@ -180,23 +386,44 @@ class ResponseTemplate(Call[ResponseBody]):
         response["error"] = {"code": "server_error", "message": str(error)}
         return response
 
-    def message(self, text: str, status: ResponseStatus) -> OutputMessage:
-        """Return the assistant's message."""
-        content: OutputText = {
-            "type": "output_text",
-            "text": text,
-            "annotations": [],
-            "logprobs": [],
-        }
-        return {
-            "id": self.message_id,
-            "type": "message",
-            "role": "assistant",
-            "status": status,
-            "content": [content],
-        }
+    def item(self, kind: str, text: str, status: ResponseStatus) -> dict[str, Any]:
+        """Return a message of the assistant, or the thoughts before it."""
+        if kind == "reasoning":
+            part: dict[str, Any] = {"type": "reasoning_text", "text": text}
+            own: dict[str, Any] = {"id": f"rs_{uuid.uuid4().hex}", "type": kind, "summary": []}
+        else:
+            part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+            own = {"id": f"msg_{uuid.uuid4().hex}", "type": kind, "role": "assistant"}
+        return {**own, "status": status, "content": [part]}
+
+    def call(self, call: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the item of a tool call."""
+        call_id = f"call_{uuid.uuid4().hex[:24]}"
+        if call["type"] == "custom":
+            own = {"id": f"ctc_{uuid.uuid4().hex}", "type": "custom_tool_call"}
+            return {**own, "call_id": call_id, **call["custom"]}
+        own = {"id": f"fc_{uuid.uuid4().hex}", "type": "function_call", "status": "completed"}
+        return {**own, "call_id": call_id, **call["function"]}
+
+    def logprobs(self, tokens: Sequence[Scored]) -> list[Any]:
+        """Return the log probabilities of a text, where they are requested."""
+        return list(chat_logprobs(tokens)["content"]) if tokens else []
+
+    def _items(self, result: Mapping[str, Any], status: ResponseStatus) -> Iterator[Any]:
+        text, calls = result["generated_text"], result.get("tool_calls", ())
+        reasoning = result.get("reasoning_content", "")
+        if reasoning:
+            is_last = not (text or calls)
+            yield self.item("reasoning", reasoning, status if is_last else "completed")
+        if text or not (calls or reasoning):
+            message = self.item("message", text, "completed" if calls else status)
+            message["content"][0]["logprobs"] = self.logprobs(scored_in(result["details"]) or [])
+            yield message
+        yield from (self.call(call) for call in calls)
 
     def _response(self, status: ResponseStatus) -> Response:
+        body = self.body
+        reasoning = body.reasoning or {}
         return {
             "id": self.response_id,
             "object": "response",
@@ -204,21 +431,23 @@ class ResponseTemplate(Call[ResponseBody]):
             "status": status,
             "error": None,
             "incomplete_details": None,
-            "model": served_name(self.endpoint.model, self.body.model),
+            "model": served_name(self.endpoint.model, body.model),
             "output": [],
             "usage": None,
-            "instructions": self.body.instructions,
-            "max_output_tokens": self.body.max_output_tokens,
-            "temperature": self.body.temperature,
-            "top_p": self.body.top_p,
-            "metadata": self.body.metadata or {},
-            "parallel_tool_calls": False,
-            "previous_response_id": None,
-            "store": False,
-            "text": {"format": {"type": "text"}},
-            "tool_choice": "none",
-            "tools": [],
-            "truncation": "disabled",
+            "instructions": body.instructions,
+            "max_output_tokens": body.max_output_tokens,
+            "temperature": body.temperature,
+            "top_p": body.top_p,
+            "metadata": body.metadata or {},
+            "parallel_tool_calls": body.parallel_tool_calls is not False,
+            "previous_response_id": body.previous_response_id,
+            "reasoning": {"effort": reasoning.get("effort"), "summary": reasoning.get("summary")},
+            "store": self.stores,
+            "text": {"format": (body.text or {}).get("format") or {"type": "text"}},
+            "tool_choice": body.tool_choice or "auto",
+            "tools": [{**TOOL_DEFAULTS.get(tool["type"], {}), **tool} for tool in body.tools or ()],
+            "top_logprobs": body.top_logprobs or 0,
+            "truncation": body.truncation or "disabled",
         }
 
 
@@ -226,22 +455,12 @@ KEYS = KeyTable.of(
     ResponseBody,
     BOOKKEEPING,
     SCHEDULING,
-    honoured("metadata"),
-    # There are no tools to call.
-    ignored("parallel_tool_calls", "max_tool_calls"),
+    honoured("metadata", "store"),
+    # Tools run at the client, which counts their calls.
+    ignored("max_tool_calls"),
     refused(
-        tool_choice=["auto", "none"],
         background=False,
-        include=[],
         prompt=[],
-        reasoning=[],
-        text=[
-            {"format": {"type": "text"}},
-            {"format": {"type": "text"}, "verbosity": "medium"},
-        ],
-        tools=[],
-        top_logprobs=0,
-        truncation="disabled",
         context_management=[],
         moderation=[],
         include_stop_str_in_output=False,
@@ -265,17 +484,21 @@ KEYS = KeyTable.of(
         previous_input_messages=[],
         enable_response_messages=False,
     ),
-    {
-        "conversation": Key("refused", remedy=NOTHING_STORED),
-        "previous_response_id": Key("refused", remedy=NOTHING_STORED),
-    },
+    {"conversation": Key("refused", remedy=NOTHING_STORED)},
 )
 AS_NAMED_EVENTS = """\
 With `stream: true` the answer comes as server-sent events, each with the name of its type. \
-Nothing is stored, whatever `store` says."""
+Responses are stored where `stored_responses` of the YAML says so, unless `store` is false."""
 # Parts of the examples.
 CONVERSATION = [{"role": "user", "content": "Once upon a time"}]
 FEW = {"max_output_tokens": 8}
+ANIMAL = {
+    "type": "object",
+    "properties": {"animal": {"enum": ["fox", "bear"]}},
+    "required": ["animal"],
+    "additionalProperties": False,
+}
+TOOL = {"type": "function", "name": "find_animal", "parameters": ANIMAL}
 
 
 class Responses(Endpoint[ResponseBody]):
@@ -295,12 +518,22 @@ class Responses(Endpoint[ResponseBody]):
             "one": {"input": "Once upon a time", "instructions": "Tell a story.", **FEW},
             "conversation": {"input": CONVERSATION, "temperature": 0, **FEW},
             "stream": {"input": CONVERSATION, "stream": True, **FEW},
+            "tools": {"input": CONVERSATION, "tools": [TOOL], **FEW},
+            "schema": {
+                "input": CONVERSATION,
+                "text": {"format": {"type": "json_schema", "name": "story", "schema": ANIMAL}},
+                **FEW,
+            },
         },
         description=AS_NAMED_EVENTS,
         stream=SERVER_SENT_EVENTS,
         part=ResponseEvent,
     )
     inputs_key = "input"
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model)
+        self._store = ResponseStore(model.settings.stored_responses)
 
     def read_body(self, content: Any) -> ResponseBody:
         given = content.get("input") if isinstance(content, dict) else None
@@ -309,69 +542,63 @@ class Responses(Endpoint[ResponseBody]):
         return super().read_body(content)
 
     def parsed_request(self, http_request: HttpRequest, body: ResponseBody) -> ParsedRequest:
-        template = ResponseTemplate(
-            self, body, f"resp_{uuid.uuid4().hex}", f"msg_{uuid.uuid4().hex}", int(time.time())
-        )
+        stores = bool(self._store.size) and body.store is not False
+        response_id = f"resp_{uuid.uuid4().hex}"
+        template = ResponseTemplate(self, body, response_id, int(time.time()), stores)
         stream = ResponseStream(http_request, template) if body.stream else None
         parameters = {**body.parameters, **adapter_parameters(self.model, body.model)}
-        messages = body.messages(reads_images=self.model.task.wire.reads_media)
-        request = Request(messages, parameters, stream=stream, use_remaining_context=True)
+        if body.truncation == "auto":
+            parameters["truncate"] = longest_prompt(self.model, body.max_output_tokens or 1)
+        request = Request(
+            self._messages(body), parameters, stream=stream, use_remaining_context=True
+        )
         return ParsedRequest(http_request, [request], template)
 
     def write(self, parsed: ParsedRequest, results: Sequence[Any]) -> HttpResponse:
-        ((text,),) = results
+        ((result,),) = results
         (request,) = parsed.requests
+        template: ResponseTemplate = parsed.context
         if isinstance(request.stream, ResponseStream):
-            return SERVER_SENT_EVENTS.response(request.stream.rest(text))
-        return HttpResponse(encode_json(parsed.context.complete(text)))
+            events = request.stream.rest(result)
+            self._keep(template, request.stream.items)
+            return SERVER_SENT_EVENTS.response(events)
+        response = template.complete(result)
+        self._keep(template, response["output"])
+        return HttpResponse(encode_json(response))
 
     def last_event(self, parsed: ParsedRequest, error: RequestError) -> bytes:
         stream: Any = parsed.requests[0].stream
         return bytes(stream.failure(error))
 
+    def key_of(self, sentence: str, body: ResponseBody) -> str | None:
+        has_format = bool((body.text or {}).get("format"))
+        return "text" if has_format and ABOUT_GRAMMAR.search(sentence) else None
 
-def _read_item(item: Mapping[str, Any], name: str, reads_images: bool) -> dict[str, Any]:
-    """Return an item of the input as a message of a chat."""
-    kind = item.get("type", "message")
-    if kind != "message":
-        raise Unprocessable(
-            f"{name} has the type {quote(kind)}, and this server takes messages only."
-        )
-    content = item.get("content")
-    if isinstance(content, list):
-        content = [_read_part(part, f"{name}.content", reads_images) for part in content]
-    return _message(item.get("role"), content)
+    def _messages(self, body: ResponseBody) -> list[dict[str, Any]]:
+        """Return the messages of the chat: the instructions, earlier items, and the input."""
+        items = [*self._earlier(body), *body.items]
+        reads_images = self.model.task.wire.reads_media
+        system = [] if body.instructions is None else [("system", body.instructions)]
+        messages = [{"role": role, "content": content} for role, content in system]
+        return [*messages, *chat_messages(items, reads_images=reads_images)]
 
+    def _earlier(self, body: ResponseBody) -> Sequence[Mapping[str, Any]]:
+        if body.previous_response_id is None:
+            return ()
+        return self._store.conversation(body.previous_response_id)
 
-def _read_part(part: Any, name: str, reads_images: bool) -> dict[str, Any]:
-    if not isinstance(part, dict):
-        raise BadRequest(f"{name} must be a list of objects, and has {json_type(part)}.")
-    kind = part.get("type")
-    if reads_images and kind == IMAGE_PART:
-        if part.get("image_url") is None:
-            raise BadRequest(
-                f"{name} has an image without image_url; files have no other ids here."
-            )
-        return {"type": "image_url", "image_url": {"url": part["image_url"]}}
-    if not isinstance(kind, str) or kind not in TEXT_PARTS:
-        read = "texts and images" if reads_images else "texts"
-        raise Unprocessable(
-            f"{name} has a part of the type {quote(kind)}, and this model reads {read} only."
-        )
-    key = TEXT_PARTS[kind]
-    return {"type": key, key: part.get(key)}
-
-
-def _message(role: Any, content: Any) -> dict[str, Any]:
-    return {"role": role, "content": content}
+    def _keep(self, template: ResponseTemplate, output: Sequence[Any]) -> None:
+        if template.stores:
+            earlier = self._earlier(template.body)
+            self._store.put(template.response_id, [*earlier, *template.body.items, *output])
 
 
 def _usage(details: Mapping[str, Any]) -> ResponseUsage:
     read, written = details["input_length"], details["generated_tokens"]
     return {
         "input_tokens": read,
-        "input_tokens_details": {"cached_tokens": 0},
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
         "output_tokens": written,
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": details.get("reasoning_tokens", 0)},
         "total_tokens": read + written,
     }

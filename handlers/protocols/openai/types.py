@@ -27,12 +27,20 @@ class CalledFunction(TypedDict):
     arguments: str
 
 
+class CalledTool(TypedDict):
+    """A custom tool, and its text."""
+
+    name: str
+    input: str
+
+
 class CallOfTool(TypedDict):
-    """A call of a tool."""
+    """A call of a function, or of a custom tool."""
 
     id: str
-    type: Literal["function"]
-    function: CalledFunction
+    type: Literal["function", "custom"]
+    function: NotRequired[CalledFunction]
+    custom: NotRequired[CalledTool]
 
 
 class ChatMessage(TypedDict):
@@ -68,13 +76,21 @@ class FunctionPart(TypedDict, total=False):
     arguments: str
 
 
+class CustomPart(TypedDict, total=False):
+    """What is new of a call's custom tool."""
+
+    name: str
+    input: str
+
+
 class CallPart(TypedDict):
     """What is new of a call: first its id, type and name, then its arguments."""
 
     index: int
     id: NotRequired[str]
-    type: NotRequired[Literal["function"]]
-    function: FunctionPart
+    type: NotRequired[Literal["function", "custom"]]
+    function: NotRequired[FunctionPart]
+    custom: NotRequired[CustomPart]
 
 
 class Delta(TypedDict, total=False):
@@ -216,6 +232,44 @@ class OutputText(TypedDict):
     logprobs: list[dict[str, Any]]
 
 
+class ReasoningText(TypedDict):
+    """The text of thoughts."""
+
+    type: Literal["reasoning_text"]
+    text: str
+
+
+class ReasoningItem(TypedDict):
+    """The thoughts before a message or calls; there is no summary."""
+
+    id: str
+    type: Literal["reasoning"]
+    summary: list[dict[str, Any]]
+    status: ResponseStatus
+    content: list[ReasoningText]
+
+
+class FunctionCallItem(TypedDict):
+    """A call of a function."""
+
+    id: str
+    type: Literal["function_call"]
+    status: ResponseStatus
+    call_id: str
+    name: str
+    arguments: str
+
+
+class CustomCallItem(TypedDict):
+    """A call of a custom tool."""
+
+    id: str
+    type: Literal["custom_tool_call"]
+    call_id: str
+    name: str
+    input: str
+
+
 class OutputMessage(TypedDict):
     """The message of a response."""
 
@@ -239,17 +293,18 @@ class ResponseError(TypedDict):
     message: str
 
 
-class InputTokensDetails(TypedDict):
-    """Tokens read from a cache, of which there is none."""
+class CacheDetails(TypedDict):
+    """Tokens read from a cache and written to one, of which there is none."""
 
     cached_tokens: int
+    cache_write_tokens: int
 
 
 class ResponseUsage(TypedDict):
     """Tokens read and written."""
 
     input_tokens: int
-    input_tokens_details: InputTokensDetails
+    input_tokens_details: CacheDetails
     output_tokens: int
     output_tokens_details: OutputTokensDetails
     total_tokens: int
@@ -258,7 +313,11 @@ class ResponseUsage(TypedDict):
 class TextFormat(TypedDict):
     """The format of the text."""
 
-    type: Literal["text"]
+    type: Literal["text", "json_object", "json_schema"]
+    name: NotRequired[str | None]
+    description: NotRequired[str | None]
+    schema: NotRequired[dict[str, Any] | None]
+    strict: NotRequired[bool | None]
 
 
 class TextSettings(TypedDict):
@@ -267,8 +326,18 @@ class TextSettings(TypedDict):
     format: TextFormat
 
 
+class ReasoningSettings(TypedDict):
+    """The settings of the thoughts."""
+
+    effort: str | None
+    summary: str | None
+
+
+OutputItem = ReasoningItem | OutputMessage | FunctionCallItem | CustomCallItem
+
+
 class Response(TypedDict):
-    """The response of `responses`; it is not stored."""
+    """The response of `responses`."""
 
     id: str
     object: Literal["response"]
@@ -277,7 +346,7 @@ class Response(TypedDict):
     error: ResponseError | None
     incomplete_details: IncompleteDetails | None
     model: str
-    output: list[OutputMessage]
+    output: list[OutputItem]
     usage: ResponseUsage | None
     instructions: str | None
     max_output_tokens: int | None
@@ -285,12 +354,14 @@ class Response(TypedDict):
     top_p: float | None
     metadata: dict[str, str]
     parallel_tool_calls: bool
-    previous_response_id: None
+    previous_response_id: str | None
+    reasoning: ReasoningSettings
     store: bool
     text: TextSettings
-    tool_choice: Literal["none"]
+    tool_choice: str | dict[str, Any]
     tools: list[dict[str, Any]]
-    truncation: Literal["disabled"]
+    top_logprobs: int
+    truncation: Literal["auto", "disabled"]
 
 
 class ResponseEvent(TypedDict):
@@ -301,6 +372,12 @@ class ResponseEvent(TypedDict):
         "response.in_progress",
         "response.output_item.added",
         "response.content_part.added",
+        "response.reasoning_text.delta",
+        "response.reasoning_text.done",
+        "response.function_call_arguments.delta",
+        "response.function_call_arguments.done",
+        "response.custom_tool_call_input.delta",
+        "response.custom_tool_call_input.done",
         "response.output_text.delta",
         "response.output_text.done",
         "response.content_part.done",
@@ -314,10 +391,12 @@ class ResponseEvent(TypedDict):
     output_index: NotRequired[int]
     content_index: NotRequired[int]
     item_id: NotRequired[str]
-    item: NotRequired[OutputMessage]
-    part: NotRequired[OutputText]
+    item: NotRequired[OutputItem]
+    part: NotRequired[OutputText | ReasoningText]
     delta: NotRequired[str]
     text: NotRequired[str]
+    arguments: NotRequired[str]
+    input: NotRequired[str]
     logprobs: NotRequired[list[dict[str, Any]]]
 
 
@@ -425,13 +504,6 @@ class ExplainedAnswer(TypedDict):
 
 
 DecisionAnswer = PredicateAnswer | ChoiceAnswer | ScoreAnswer | RefusalAnswer | ExplainedAnswer
-
-
-class CacheDetails(TypedDict):
-    """Tokens read from a cache and written to one, of which there is none."""
-
-    cached_tokens: int
-    cache_write_tokens: int
 
 
 class DecisionUsage(TypedDict):

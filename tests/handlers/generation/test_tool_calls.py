@@ -3,30 +3,39 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
+from hf_serve.handlers.config.handler_section import ToolCallParser
 from hf_serve.handlers.errors import Unprocessable
 from hf_serve.handlers.generation.grammar import GrammarCompiler
-from hf_serve.handlers.generation.tool_calls import (
+from hf_serve.handlers.generation.message import MessageSyntax
+from hf_serve.handlers.generation.tool_calls import ToolUse
+from hf_serve.handlers.generation.tool_syntaxes import (
     HERMES,
     LLAMA,
     MISTRAL,
+    TEMPLATE_MARKS,
+    TOOL_SYNTAXES,
     ToolCall,
     ToolSyntax,
-    ToolUse,
-    syntax_of,
+    arguments_schema,
+    find_tool_syntax,
 )
 from hf_serve.handlers.types.structured_output import Tool
 from tests.sentences import refused
 from tests.tiny_tokenizers import write_gpt2
 
 WIDTH = 448
-SYNTAXES = {"Hermes": HERMES, "Mistral": MISTRAL, "Llama": LLAMA}
-MARKERS = ["<tool_call>", "</tool_call>", "[TOOL_CALLS]"]
+# The texts that are special tokens in the vocabularies of families.
+MARKERS = [
+    *("<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"),
+    *("<|channel|>", "<|message|>", "<|constrain|>", "<|tool_call>", "<tool_call|>", '<|"|>'),
+    *("<|tool_call_start|>", "<|tool_call_end|>", "<｜tool▁calls▁begin｜>", "<｜tool▁sep｜>"),
+]
 CITY = {
     "type": "object",
     "properties": {"city": {"$ref": "#/$defs/city"}},
@@ -35,7 +44,7 @@ CITY = {
     "$defs": {"city": {"enum": ["Paris", "Zürich"]}},
 }
 CALLS = [ToolCall("weather", '{"city": "Paris"}'), ToolCall("stop", "{}")]
-every_syntax = pytest.mark.parametrize("syntax", SYNTAXES.values(), ids=SYNTAXES)
+every_syntax = pytest.mark.parametrize("syntax", TOOL_SYNTAXES.values(), ids=TOOL_SYNTAXES)
 
 
 def tool(name: str, parameters: dict[str, Any] | None = None) -> Tool:
@@ -44,6 +53,7 @@ def tool(name: str, parameters: dict[str, Any] | None = None) -> Tool:
 
 
 TOOLS = [tool("weather", CITY), tool("stop")]
+SCHEMAS = {each.function.name: arguments_schema(each) for each in TOOLS}
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["markers of text", "special tokens"])
@@ -74,21 +84,23 @@ def matches(tokenizer: Any, use: ToolUse, text: str, answer: str | None = None) 
 
 @every_syntax
 def test_calls_that_are_written_are_read(syntax: ToolSyntax) -> None:
-    calls = CALLS if syntax.separator else CALLS[:1]
+    calls = CALLS if syntax.separator is not None else CALLS[:1]
     written = syntax.write(calls)
-    assert list(syntax.calls(written)) == calls
+    assert list(syntax.calls(written, SCHEMAS)) == calls
     if syntax.opening:
-        assert list(syntax.calls(f"I look.\n{written}")) == calls
+        assert list(syntax.calls(f"I look.\n{written}", SCHEMAS)) == calls
         assert syntax.content(f"I look.\n{written}") == "I look.\n"
 
 
 @every_syntax
 def test_the_last_call_of_a_text_that_is_cut_is_left_out(syntax: ToolSyntax) -> None:
-    calls = CALLS if syntax.separator else CALLS[:1]
+    calls = CALLS if syntax.separator is not None else CALLS[:1]
     written = syntax.write(calls)
-    last = written.index(calls[-1].arguments)
-    for end in range(last, last + len(calls[-1].arguments) + 1):
-        assert list(syntax.calls(written[:end])) == calls[:-1]
+    last = len(syntax.write(calls[:-1]).removesuffix(syntax.end)) if calls[:-1] else 0
+    last += len(syntax.separator or "")
+    ends = written.rindex(syntax.end) if syntax.end else len(written)
+    for end in range(last, ends - 1):
+        assert list(syntax.calls(written[:end], SCHEMAS)) == calls[:-1]
 
 
 @every_syntax
@@ -96,7 +108,7 @@ def test_a_required_call_is_all_of_the_text(tokenizer: Any, syntax: ToolSyntax) 
     use = ToolUse(TOOLS, syntax, required=True, parallel=True)
     for call in CALLS:
         assert matches(tokenizer, use, syntax.write([call]))
-    assert matches(tokenizer, use, syntax.write(CALLS)) is bool(syntax.separator)
+    assert matches(tokenizer, use, syntax.write(CALLS)) is (syntax.separator is not None)
     for text in ("", "I look.", f"I look. {syntax.write(CALLS[:1])}"):
         assert not matches(tokenizer, use, text)
 
@@ -122,7 +134,8 @@ def test_a_free_text_may_have_calls_and_only_valid_ones(tokenizer: Any, syntax: 
     for call in wrong:
         assert not matches(tokenizer, use, syntax.write([call])), call
     if syntax.opening:
-        assert matches(tokenizer, use, f"I look.\n{syntax.write(CALLS)}")
+        calls = CALLS if syntax.separator is not None else CALLS[:1]
+        assert matches(tokenizer, use, f"I look.\n{syntax.write(calls)}")
 
 
 @pytest.mark.parametrize("syntax", [HERMES, MISTRAL])
@@ -151,7 +164,7 @@ def test_random_tokens_become_valid_calls(tokenizer: Any, syntax: ToolSyntax) ->
         while not matcher.ended:
             ids.append(int(random.choice(np.flatnonzero(matcher.allowed(WIDTH)))))
             matcher.consume(ids[-1])
-        (call,) = syntax.calls(tokenizer.decode(ids[:-1]))
+        (call,) = syntax.calls(tokenizer.decode(ids[:-1]), SCHEMAS)
         expected: dict[str, list[Any]] = {
             "weather": [{"city": "Paris"}, {"city": "Zürich"}],
             "stop": [{}],
@@ -169,12 +182,94 @@ def test_random_tokens_become_valid_calls(tokenizer: Any, syntax: ToolSyntax) ->
     ],
 )
 def test_the_template_tells_the_syntax(template: str, syntax: ToolSyntax) -> None:
-    assert syntax_of(template) is syntax
+    assert find_tool_syntax(template) is syntax
+
+
+# What the templates of families have of their calls.
+TEMPLATES = {
+    '{{- \'<tool_call>\\n{"name": "\' + tool_call.name + \'", "arguments": \' }}': "hermes",
+    "{{- '\\n<tool_call>\\n<function=' + tool_call.name + '>\\n' }}": "qwen3_coder",
+    "{{ '<tool_call>' + tc.name }}<arg_key>{{ k }}</arg_key>": "glm45",
+    "{{ '<minimax:tool_call>' }}<invoke name=": "minimax_m2",
+    "{{- '[TOOL_CALLS]' + name + '[ARGS]' + arguments }}": "mistral_args",
+    "{{- '[TOOL_CALLS]' + name + '[CALL_ID]' + id + '[ARGS]' + arguments }}": "mistral_call_id",
+    "{{- '[TOOL_CALLS] [' }}": "mistral",
+    "You SHOULD NOT include any other text. [func_name1(params_name1=value, ...), func_name2()]": (
+        "pythonic"
+    ),
+    "{{- '{\"name\": \"' + name + '\", ' }}{{- '\"parameters\": ' }}": "llama3_json",
+    "{{- '<|tool_call>call:' + function['name'] + '{' -}}": "gemma4",
+    "{{- '<start_function_call>call:' -}}": "functiongemma",
+    "{{ '<|tool_call_start|>[' + call + ']<|tool_call_end|>' }}": "lfm2",
+    "Respond with <|tool_call|> followed by a list of tools": "granite",
+    "{{ '<|' + m.role + '|>' + m.content + '<|tool|>' + m.tools + '<|/tool|>' }}": "phi4_mini_json",
+    "{{'<｜tool▁call▁begin｜>' + type + '<｜tool▁sep｜>' + name + '```json'}}": "deepseek_v3",
+    "{{'<｜tool▁call▁begin｜>'+ name + '<｜tool▁sep｜>' + arguments }}": "deepseek_v31",
+    '{{- "<|start|>assistant to=functions." + name + "<|channel|>commentary json<|message|>" }}': (
+        "openai"
+    ),
+    "{{ m.content }}": "hermes",
+}
+
+
+@pytest.mark.parametrize(("template", "name"), TEMPLATES.items())
+def test_the_templates_of_families_tell_theirs(template: str, name: str) -> None:
+    assert find_tool_syntax(template) is TOOL_SYNTAXES[name]
+
+
+def test_the_yaml_names_each_syntax() -> None:
+    assert set(get_args(ToolCallParser)) == {*TOOL_SYNTAXES} == {*TEMPLATE_MARKS}
+    assert find_tool_syntax("<tool_call>", "pythonic") is TOOL_SYNTAXES["pythonic"]
+
+
+MANY = {
+    "type": "object",
+    "properties": {
+        "text": {"type": "string"},
+        "count": {"type": "integer"},
+        "exact": {"type": "boolean"},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "place": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+    },
+    "required": ["text"],
+    "additionalProperties": False,
+}
+FOUND = tool("find", MANY)
+
+
+@every_syntax
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"text": 'A fox,\nand "one" (more)', "count": 3, "exact": True, "tags": ["a", "b"]},
+        {"text": "Zürich 北京", "place": "x"},
+        {"text": "3"},
+    ],
+)
+def test_arguments_of_each_type_are_written_and_read(
+    tokenizer: Any, syntax: ToolSyntax, arguments: dict[str, Any]
+) -> None:
+    call = ToolCall("find", json.dumps(arguments, ensure_ascii=False))
+    use = ToolUse([FOUND], syntax, required=True, parallel=True)
+    written = syntax.write([call])
+    assert matches(tokenizer, use, written), written
+    (found,) = syntax.calls(written, {"find": arguments_schema(FOUND)})
+    assert json.loads(found.arguments) == arguments
+
+
+def test_a_custom_tool_takes_a_text() -> None:
+    custom = {"type": "custom", "custom": {"name": "run", "description": "Runs a text."}}
+    run = Tool.model_validate(custom)
+    message = MessageSyntax(None, HERMES, [run]).parse(
+        HERMES.write([ToolCall("run", '{"input": "a = \\"1\\""}')])
+    )
+    (call,) = message.calls
+    assert call.as_json == {"type": "custom", "custom": {"name": "run", "input": 'a = "1"'}}
 
 
 def test_arguments_that_nest_too_deeply_to_be_read_are_no_call() -> None:
     head = '<tool_call>\n{"name": "f", "arguments": '
-    assert not list(HERMES.calls(head + "[" * 100_000))
+    assert not list(HERMES.calls(head + "[" * 100_000, {}))
 
 
 def test_mistrals_ids_have_nine_letters_and_digits() -> None:

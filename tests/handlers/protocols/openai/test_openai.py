@@ -534,7 +534,7 @@ def test_a_request_that_cannot_be_answered_gets_openais_error(
         ("completions", {"prompt": "a", "max_tokens": 0}, "max_tokens"),
         ("completions", {"prompt": "a", "truncate_prompt_tokens": 0}, "truncate_prompt_tokens"),
         ("responses", {"input": "a", "top_p": 2}, "top_p"),
-        ("responses", {"input": [{"type": "reasoning"}]}, "input[0]"),
+        ("responses", {"input": [{"type": "item_reference"}]}, "input[0]"),
         ("responses", {"input": "a", "previous_response_id": "r"}, "previous_response_id"),
     ],
 )
@@ -570,6 +570,8 @@ NAMED_CALL = {"type": "function", "function": {"name": "look"}}
         ("chat/completions", {"top_logprobs": 2}, "logprobs"),
         ("chat/completions", {"top_logprobs": 2, "logprobs": False}, "logprobs"),
         ("chat/completions", {"tool_choice": "auto"}, "tools"),
+        ("responses", {"tool_choice": "required"}, "tools"),
+        ("responses", {"tool_choice": {"type": "function", "name": "look"}}, "tools"),
         ("chat/completions", {"tool_choice": "required"}, "tools"),
         ("chat/completions", {"tool_choice": NAMED_CALL}, "tools"),
     ],
@@ -597,13 +599,6 @@ def test_a_key_that_needs_another_is_refused_without_it(
 def test_a_key_that_changes_nothing_needs_no_other(model: Served, path: str, given: Any) -> None:
     few = {"max_output_tokens": 2} if path == "responses" else FEW
     assert ask(model, path, **INPUTS[path], **few, **given)
-
-
-def test_a_response_calls_no_tools(model: Served) -> None:
-    for choice in ("required", {"type": "function", "name": "look"}):
-        answer = call(model, "responses", {"input": "a", "tool_choice": choice})
-        message = read_json(answer.body)["error"]["message"]
-        assert (answer.status, message) == (422, Sentence("tool_choice"))
 
 
 def test_a_key_has_the_name_of_the_body(model: Served) -> None:

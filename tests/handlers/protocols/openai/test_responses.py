@@ -10,10 +10,13 @@ import pytest
 
 from hf_serve.handlers.http.request import HttpRequest
 from hf_serve.handlers.http.response import HttpResponse
+from hf_serve.handlers.protocols.openai.response_items import chat_messages
 from hf_serve.handlers.telemetry.metrics import Meter
+from tests.e2e.clients import run_client
 from tests.handlers.generation.test_chat import CHAT, TEMPLATE
 from tests.images import TEXTS
 from tests.modes.image_text_to_text import chat_about
+from tests.scripted import write
 from tests.sentences import Sentence
 from tests.serving import Served, read_json
 
@@ -27,6 +30,16 @@ REPLY = {
     "status": "completed",
     "content": [{"type": "output_text", "text": "Nina.", "annotations": []}],
 }
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"enum": ["fox"]}},
+    "required": ["name"],
+    "additionalProperties": False,
+}
+FIND = {"type": "function", "name": "find", "parameters": SCHEMA, "strict": True}
+RUN = {"type": "custom", "name": "run", "description": "Runs a text."}
+THINKS = "{% set closing = '</think>' %}{% if tools %}{% endif %}{{ messages[-1].content }}"
+CALL = '<tool_call>\n{"name": "find", "arguments": {"name": "fox"}}\n</tool_call>'
 ENDS = ["output_text.done", "content_part.done", "output_item.done"]
 Sent = list[HttpResponse]
 
@@ -184,16 +197,28 @@ def test_a_stream_that_fails_ends_with_a_failed_response(model: Served, monkeypa
             422,
             ["input_image", "input[0].content"],
         ),
-        ({"input": [USER, {"type": "function_call"}]}, 422, ["input[1]"]),
+        ({"input": [USER, {"type": "function_call"}]}, 400, ["input[1]"]),
+        (
+            {"input": [USER, {"type": "item_reference", "id": "x"}]},
+            422,
+            ["input[1]", "item_reference"],
+        ),
+        ({"input": [USER, {"type": "reasoning", "content": [{}]}]}, 400, ["input[1]"]),
         ({"input": "a", "instructions": 5}, 400, ["instructions", "5"]),
         ({"input": "a", "max_output_tokens": 0}, 400, ["max_output_tokens", "0"]),
         ({"input": "a", "max_output_tokens": 999}, 400, ["prompt"]),
         ({"input": "a", "temperature": 3}, 400, ["temperature", "3"]),
         ({"input": "a", "previous_response_id": "resp_1"}, 422, ["previous_response_id"]),
         ({"input": "a", "conversation": "conv_1"}, 422, ["conversation"]),
-        ({"input": "a", "tools": [{"type": "web_search"}]}, 422, ["tools"]),
+        ({"input": "a", "tools": [{"type": "web_search"}]}, 422, ["tools[0]", "web_search"]),
+        ({"input": "a", "tools": [{"type": "function", "name": "a b"}]}, 400, ["tools"]),
+        ({"input": "a", "tools": [FIND], "tool_choice": {"type": "mcp"}}, 422, ["tool_choice"]),
+        ({"input": "a", "include": ["file_search_call.results"]}, 422, ["include"]),
+        ({"input": "a", "truncation": "middle"}, 400, ["truncation"]),
+        ({"input": "a", "reasoning": {"effort": "high"}}, 422, ["reasoning_effort"]),
+        ({"input": "a", "text": {"verbosity": "low"}}, 400, ["text.verbosity"]),
         ({"input": "a", "background": True}, 422, ["background"]),
-        ({"input": "a", "text": {"format": {"type": "json_object"}}}, 422, ["text"]),
+        ({"input": "a", "text": {"format": {"type": "xml"}}}, 400, ["text.format.type"]),
         ([], 400, ["body"]),
         (b"{", 400, ["body"]),
     ],
@@ -252,3 +277,171 @@ def test_a_model_that_reads_images_takes_them(served: Callable[..., Served]) -> 
         answer = call(vision, {"input": [{"role": "user", "content": [part]}]})
         assert answer.status == status
         assert read_json(answer.body)["error"]["message"] == Sentence(*facts)
+
+
+def says(model: Served, monkeypatch: Any, text: str, template: str = THINKS) -> None:
+    """Give a model a template with thoughts and tools, and let it write a text."""
+    monkeypatch.setattr(model.engine.task.checkpoint.tokenizer, "chat_template", template)
+    write(model, text, monkeypatch)
+
+
+def without_ids(items: Any) -> Any:
+    return [
+        {key: value for key, value in item.items() if key not in ("id", "call_id")}
+        for item in items
+    ]
+
+
+WRITTEN = {
+    "message": ("<think>Hm.</think>Yes.", ["reasoning", "message"]),
+    "calls": (f"<think>Hm.</think>{CALL}", ["reasoning", "function_call"]),
+    "message and calls": (f"Yes.\n{CALL}", ["message", "function_call"]),
+}
+
+
+@pytest.mark.parametrize(("text", "kinds"), WRITTEN.values(), ids=WRITTEN)
+def test_thoughts_messages_and_calls_are_items(
+    model: Served, monkeypatch: Any, text: str, kinds: list[str]
+) -> None:
+    says(model, monkeypatch, text)
+    body = {"input": "Is", "tools": [FIND], "max_output_tokens": 110}
+    response = ask(model, **body)
+    assert [item["type"] for item in response["output"]] == kinds
+    found = events(call(model, {**body, "stream": True}))
+    assert without_ids(found[-1]["response"]["output"]) == without_ids(response["output"])
+    by_kind = {item["type"]: item for item in response["output"]}
+    if "reasoning" in by_kind:
+        assert by_kind["reasoning"]["content"] == [{"type": "reasoning_text", "text": "Hm."}]
+        assert response["usage"]["output_tokens_details"]["reasoning_tokens"] > 0
+    if "function_call" in by_kind:
+        called = by_kind["function_call"]
+        assert (called["name"], called["arguments"]) == ("find", '{"name": "fox"}')
+        assert called["call_id"].startswith("call_") and called["status"] == "completed"
+
+
+def test_the_events_of_each_item_come_in_order(model: Served, monkeypatch: Any) -> None:
+    says(model, monkeypatch, f"<think>Hm.</think>{CALL}")
+    sent: Sent = []
+    body = {"input": "Is", "tools": [FIND], "stream": True, "max_output_tokens": 110}
+    last = call(model, body, sent)
+    found = events(*sent, last)
+    names = [each["type"].removeprefix("response.") for each in found]
+    once = [name for at, name in enumerate(names) if at == 0 or name != names[at - 1]]
+    assert once == [
+        *("created", "in_progress", "output_item.added", "content_part.added"),
+        *("reasoning_text.delta", "reasoning_text.done", "content_part.done", "output_item.done"),
+        *("output_item.added", "function_call_arguments.delta", "function_call_arguments.done"),
+        *("output_item.done", "completed"),
+    ]
+    done = [each["item"] for each in found if each["type"] == "response.output_item.done"]
+    assert found[-1]["response"]["output"] == done
+    assert [each["output_index"] for each in found if "output_index" in each][-1] == 1
+
+
+def test_a_custom_tool_is_called_with_a_text(model: Served, monkeypatch: Any) -> None:
+    says(
+        model,
+        monkeypatch,
+        '<tool_call>\n{"name": "run", "arguments": {"input": "a"}}\n</tool_call>',
+    )
+    body = {"input": "Is", "tools": [RUN], "tool_choice": "required"}
+    (item,) = ask(model, **body)["output"]
+    assert (item["type"], item["name"], item["input"]) == ("custom_tool_call", "run", "a")
+    found = events(call(model, {**body, "stream": True}))
+    (done,) = (each for each in found if each["type"].endswith("custom_tool_call_input.done"))
+    assert done["input"] == "a"
+
+
+def test_a_call_that_is_cut_is_none(model: Served, monkeypatch: Any) -> None:
+    says(model, monkeypatch, CALL)
+    response = ask(model, input="Is", tools=[FIND], tool_choice="required", max_output_tokens=20)
+    assert (response["status"], response["incomplete_details"]) == (
+        "incomplete",
+        {"reason": "max_output_tokens"},
+    )
+    assert [item["type"] for item in response["output"]] == ["message"]
+
+
+def test_a_format_holds_after_the_thoughts(model: Served, monkeypatch: Any) -> None:
+    says(model, monkeypatch, '<think>Hm.</think>{"name": "fox"}')
+    chosen = {"type": "json_schema", "name": "a", "schema": SCHEMA, "strict": True}
+    response = ask(model, input="Is", text={"format": chosen})
+    assert json.loads(response["output"][1]["content"][0]["text"]) == {"name": "fox"}
+    assert response["text"] == {"format": chosen}
+
+
+def test_log_probabilities_are_included_where_they_are_requested(model: Served) -> None:
+    response = ask(model, input=CHAT, include=["message.output_text.logprobs"], **FEW)
+    (part,) = response["output"][0]["content"]
+    assert "".join(each["token"] for each in part["logprobs"]) == part["text"]
+    assert ask(model, input=CHAT, top_logprobs=2, **FEW)["output"][0]["content"][0]["logprobs"][0][
+        "top_logprobs"
+    ]
+
+
+def test_items_of_a_tool_loop_become_a_chat() -> None:
+    items: list[Any] = [
+        {"role": "user", "content": "Go"},
+        {
+            "type": "reasoning",
+            "id": "rs_1",
+            "summary": [],
+            "content": [{"type": "reasoning_text", "text": "Hm."}],
+        },
+        {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "find", "arguments": "{}"},
+        {"type": "custom_tool_call", "call_id": "c2", "name": "run", "input": "a"},
+        {"type": "function_call_output", "call_id": "c1", "output": "7"},
+        {
+            "type": "custom_tool_call_output",
+            "call_id": "c2",
+            "output": [{"type": "input_text", "text": "8"}],
+        },
+        REPLY,
+    ]
+    calls = [("c1", "find", "{}"), ("c2", "run", {"input": "a"})]
+    assert chat_messages(items, reads_images=False) == [
+        {"role": "user", "content": "Go"},
+        {
+            "role": "assistant",
+            "content": "",
+            "reasoning_content": "Hm.",
+            "tool_calls": [
+                {"id": call_id, "type": "function", "function": {"name": name, "arguments": given}}
+                for call_id, name, given in calls
+            ],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": "7"},
+        {"role": "tool", "tool_call_id": "c2", "content": [{"type": "text", "text": "8"}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "Nina."}]},
+    ]
+
+
+def test_a_conversation_goes_on_from_a_stored_response(
+    served: Callable[..., Served], monkeypatch: Any
+) -> None:
+    model = served("text_generation", family="GPT2", stored_responses=1)
+    monkeypatch.setattr(model.engine.task.checkpoint.tokenizer, "chat_template", TEMPLATE)
+    first = ask(model, input="Who", **FEW)
+    reply = {"role": "assistant", "content": text_of(first)}
+    chat = [{"role": "user", "content": "Who"}, reply, {"role": "user", "content": "So?"}]
+    (same,) = model.ask(chat, max_new_tokens=6, return_full_text=False)
+    second = ask(model, input="So?", previous_response_id=first["id"], store=False, **FEW)
+    assert text_of(second) == same["generated_text"]
+    assert (first["store"], second["store"]) == (True, False)
+    assert second["previous_response_id"] == first["id"]
+    ask(model, input="Another one", **FEW)
+    for lost in (first["id"], second["id"]):
+        answer = call(model, {"input": "So?", "previous_response_id": lost, **FEW})
+        assert answer.status == 400 and "keeps the last 1" in answer.body.decode()
+
+
+@pytest.mark.server
+def test_the_types_of_openais_client_fit(model: Served, monkeypatch: Any) -> None:
+    responses, streams = [], []
+    for text, _ in WRITTEN.values():
+        says(model, monkeypatch, text)
+        body = {"input": "Is", "tools": [FIND, RUN], "max_output_tokens": 110}
+        responses.append(ask(model, **body))
+        streams += events(call(model, {**body, "stream": True}))
+    found = run_client("openai_response_types", responses=responses, events=streams)
+    assert found == {"responses": len(responses), "events": len(streams)}

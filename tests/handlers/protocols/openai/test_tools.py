@@ -182,7 +182,11 @@ def test_a_model_that_may_call_is_free_to_write(model: Served) -> None:
     ("given", "status", "facts"),
     [
         ({"tools": [{}]}, 400, ["tools.0.type"]),
-        ({"tools": [{"type": "x", "function": {"name": "f"}}]}, 400, ["x", "tools.0.type"]),
+        (
+            {"tools": [{"type": "x", "function": {"name": "f"}}]},
+            400,
+            ["x", "tools.0.type", "custom"],
+        ),
         (
             {"tools": [{"type": "function", "function": {"name": "a b"}}]},
             400,

@@ -1,0 +1,824 @@
+r"""How families of models write tool calls.
+
+    <tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>     Hermes, Qwen, and by default
+    [TOOL_CALLS][{"name": "f", "arguments": {"a": 1}}]                  Mistral
+    [TOOL_CALLS]f[ARGS]{"a": 1}                                         Mistral since 2025
+    {"name": "f", "parameters": {"a": 1}}                               Llama 3
+    [f(a=1), g()]                                                       Llama 3.2 and 4, LFM2
+    <tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>
+                                                                        Qwen3-Coder, Qwen3.5
+    <start_function_call>call:f{a:1}<end_function_call>                 Gemma
+
+A syntax writes the grammar of its calls, for llguidance as Lark and for xgrammar as a structural
+tag, and reads the calls of a text.
+
+https://huggingface.co/docs/transformers/chat_extras
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..types.structured_output import CUSTOM_INPUT, Tool
+from .json_schemas import DEFINITIONS, Schema, closed, json_rule
+from .structural_tag import (
+    EMPTY,
+    Format,
+    any_of,
+    any_text,
+    compact_json,
+    literal,
+    matching,
+    sequence,
+    tag,
+    tags,
+)
+
+# Returns the Lark expression of a text, which may contain special tokens.
+ToLark = Callable[[str], str]
+# In OpenAI's API, a function without parameters has no arguments.
+NO_ARGUMENTS = {"properties": {}, "additionalProperties": False}
+# The maximum number of calls of a structural tag without a text after the last one.
+MAX_CALLS_WITHOUT_END = 4
+DECODER = json.JSONDecoder()
+NAME = r"([a-zA-Z0-9_.-]+)"
+# The names of JSON, which are no literals of Python.
+JSON_NAMES = {"true": True, "false": False, "null": None}
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A call that a model has written.
+
+    Attributes:
+        arguments: the JSON text of an object.
+        is_custom: whether it calls a custom tool, whose only argument is a text.
+    """
+
+    name: str
+    arguments: str
+    is_custom: bool = False
+
+    @property
+    def as_json(self) -> dict[str, Any]:
+        """The call as messages have it."""
+        if self.is_custom:
+            text = json.loads(self.arguments).get(CUSTOM_INPUT, "")
+            return {"type": "custom", "custom": {"name": self.name, "input": text}}
+        return {"type": "function", "function": {"name": self.name, "arguments": self.arguments}}
+
+
+@dataclass(frozen=True)
+class ToolSyntax(ABC):
+    """How a family of models writes calls.
+
+    Attributes:
+        opening: the text before the calls; empty if a text that begins with `begins` is a call.
+        start: the text between the opening and the first call.
+        separator: the text between two calls; None if there can be only one.
+        end: the text after the last call.
+        begins: the first character of a call without an opening.
+        required: whether a text has only calls, the last of which may be cut.
+    """
+
+    opening: str = ""
+    start: str = ""
+    separator: str | None = None
+    end: str = ""
+    begins: str = "{"
+    required: bool = False
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """The texts around the calls."""
+        return tuple(filter(None, (self.opening, self.separator, self.end)))
+
+    def call_id(self, given: str) -> str:
+        """Return the id of a call in the form that the template accepts."""
+        return given
+
+    def content(self, text: str) -> str:
+        """Return the part of a text before its calls."""
+        if self.required:
+            return ""
+        if self.opening:
+            return text.partition(self.opening)[0]
+        return "" if text.startswith(self.begins) else text
+
+    def calls(self, text: str, schemas: Mapping[str, Schema]) -> Iterator[ToolCall]:
+        """Yield the complete calls in a text.
+
+        Args:
+            text: the text.
+            schemas: the schemas of the arguments of the tools, by name.
+        """
+        begun = self._after(text, len(self.content(text)), self.opening)
+        opening = None if begun is None else self._after(text, begun, self.start)
+        while opening is not None and (found := self._read(text, opening, schemas)):
+            call, at = found
+            yield call
+            opening = None if self.separator is None else self._after(text, at, self.separator)
+
+    @staticmethod
+    def _after(text: str, at: int, mark: str) -> int | None:
+        """Return where a text goes on after a mark, whose spaces may differ; None without it."""
+        found = re.compile(loose(mark)).match(text, at)
+        return found.end() if found else None
+
+    def write(self, calls: Sequence[ToolCall]) -> str:
+        """Return the text of calls, beginning with the opening."""
+        written = (self.separator or "").join(self._write(call) for call in calls)
+        return f"{self.opening}{self.start}{written}{self.end}"
+
+    def rules(self, tools: Sequence[Tool], to_lark: ToLark, *, parallel: bool) -> list[str]:
+        """Return the Lark rules of `calls`, the part of a text after the opening."""
+        repeats = parallel and self.separator is not None
+        more = f"({to_lark(self.separator or '')} call)*" if repeats else ""
+        names = [f"call_{number}" for number in range(len(tools))]
+        each = (self._rules(name, tool, to_lark) for name, tool in zip(names, tools, strict=True))
+        return [
+            f"calls: {self._start(to_lark)} call {more} {to_lark(self.end)}",
+            f"call: {' | '.join(names)}",
+            *(rule for rules in each for rule in rules),
+        ]
+
+    def format(self, tools: Sequence[Tool], *, parallel: bool) -> Format:
+        """Return the format of calls in a structural tag, beginning with the opening."""
+        each = [self._format(tool) for tool in tools]
+        calls = any_of(*each)
+        if parallel and self.separator is not None:
+            # xgrammar repeats tags without end only before a text that ends them.
+            calls = tags(each, self.separator) if self.end else self._some(calls)
+        if not self.opening:
+            return tag(self.start, calls, self.end) if self.start else calls
+        first = [self._start_format] if self.start else []
+        return tag(self.opening, sequence(*first, calls), self.end)
+
+    def _some(self, call: Format) -> Format:
+        """Return the format of a few calls."""
+        more = any_of(sequence(literal(str(self.separator)), call), EMPTY)
+        return sequence(call, *[more] * (MAX_CALLS_WITHOUT_END - 1))
+
+    def _start(self, to_lark: ToLark) -> str:
+        """Return the Lark expression of `start`."""
+        return to_lark(self.start)
+
+    @property
+    def _start_format(self) -> Format:
+        return literal(self.start)
+
+    @abstractmethod
+    def _read(
+        self, text: str, at: int, schemas: Mapping[str, Schema]
+    ) -> tuple[ToolCall, int] | None:
+        """Return the next complete call in a text, and where it ends; None if there is none."""
+
+    @abstractmethod
+    def _write(self, call: ToolCall) -> str:
+        """Return the text of one call."""
+
+    @abstractmethod
+    def _rules(self, name: str, tool: Tool, to_lark: ToLark) -> list[str]:
+        """Return the Lark rules of a call of a tool, the first of which has a name."""
+
+    @abstractmethod
+    def _format(self, tool: Tool) -> Format:
+        """Return the format of a call of a tool, which is a tag."""
+
+
+@dataclass(frozen=True)
+class JsonCalls(ToolSyntax):
+    """Calls with a JSON object as arguments.
+
+    Attributes:
+        before: the text before the name.
+        between: the text between the name and the arguments.
+        after: the text after the arguments.
+        call_id_mark: the text before the id of a call, nine letters and digits after its name;
+            empty without ids.
+    """
+
+    before: str = '{"name": "'
+    between: str = '", "arguments": '
+    after: str = "}"
+    call_id_mark: str = ""
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        own = (self.before, self.between, self.after, self.call_id_mark)
+        return (*super().marks, *(mark for mark in own if "[" in mark or "<" in mark))
+
+    def _read(
+        self, text: str, at: int, schemas: Mapping[str, Schema]
+    ) -> tuple[ToolCall, int] | None:
+        found = self._head.match(text, at)
+        if found is None:
+            return None
+        try:
+            _, end = DECODER.raw_decode(text, found.end())
+        except (ValueError, RecursionError):
+            return None
+        last = self._after(text, end, self.after)
+        return None if last is None else (ToolCall(found[1], text[found.end() : end]), last)
+
+    @property
+    def _head(self) -> re.Pattern[str]:
+        """Finds what comes before the arguments of a call."""
+        mark = rf"(?:{re.escape(self.call_id_mark)}\w+)?" if self.call_id_mark else ""
+        return re.compile(f"{loose(self.before)}{NAME}{mark}{loose(self.between)}")
+
+    def _write(self, call: ToolCall) -> str:
+        mark = f"{self.call_id_mark}{'0' * 9}" if self.call_id_mark else ""
+        return f"{self.before}{call.name}{mark}{self.between}{call.arguments}{self.after}"
+
+    def _rules(self, name: str, tool: Tool, to_lark: ToLark) -> list[str]:
+        arguments = json_rule(arguments_schema(tool), strict=bool(tool.function.strict))
+        head = f"{self.before}{tool.function.name}"
+        if self.call_id_mark:
+            call_id = f"{to_lark(head + self.call_id_mark)} /[a-zA-Z0-9]{{9}}/"
+            return [f"{name}: {call_id} {to_lark(self.between)} {arguments} {to_lark(self.after)}"]
+        return [f"{name}: {to_lark(head + self.between)} {arguments} {to_lark(self.after)}"]
+
+    def _format(self, tool: Tool) -> Format:
+        arguments = compact_json(arguments_schema(tool))
+        head = f"{self.before}{tool.function.name}"
+        if self.call_id_mark:
+            call_id = matching("[a-zA-Z0-9]{9}")
+            content = sequence(call_id, literal(self.between), arguments)
+            return tag(head + self.call_id_mark, content, self.after)
+        return tag(head + self.between, arguments, self.after)
+
+
+@dataclass(frozen=True)
+class MistralCalls(JsonCalls):
+    """Mistral's syntaxes, whose templates accept only ids of nine letters and digits.
+
+    Some of its vocabularies have the bracket after the opening only with a space.
+    """
+
+    def call_id(self, given: str) -> str:
+        return re.sub(r"[^a-zA-Z0-9]", "", given)[-9:].rjust(9, "0")
+
+    def _start(self, to_lark: ToLark) -> str:
+        return r"/ ?\[/" if self.start else ""
+
+    @property
+    def _start_format(self) -> Format:
+        return matching(r" ?\[")
+
+
+@dataclass(frozen=True)
+class PairCalls(ToolSyntax):
+    """Calls whose arguments are pairs of a key and a value: texts as they are, others as JSON.
+
+    Attributes:
+        before: the text before the name.
+        between: the text between the name and the first pair.
+        before_key: the text before a key.
+        before_value: the text between a key and its value.
+        quote: the text before and after a value that is a text; empty for none.
+        after_value: the text after a value.
+        comma: the text between two pairs.
+        after: the text after the last pair.
+    """
+
+    before: str = ""
+    between: str = ""
+    before_key: str = ""
+    before_value: str = ""
+    quote: str = ""
+    after_value: str = ""
+    comma: str = ""
+    after: str = ""
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        own = (self.quote, self.before_key, self.before_value, self.after_value)
+        return (*super().marks, *(mark for mark in own if "<" in mark))
+
+    def _read(
+        self, text: str, at: int, schemas: Mapping[str, Schema]
+    ) -> tuple[ToolCall, int] | None:
+        found = re.compile(f"{loose(self.before)}{NAME}{loose(self.between)}").match(text, at)
+        if found is None:
+            return None
+        at, schema = found.end(), schemas.get(found[1], True)
+        arguments: dict[str, Any] = {}
+        while pair := self._read_pair(text, at, schema, first=not arguments):
+            key, arguments[key], at = pair[0], pair[1], pair[2]
+        # A call without an end is complete where the calls end.
+        last = self._after(text, at, self.after)
+        if last is None or (not self.after and self._after(text, at, self.end) is None):
+            return None
+        return ToolCall(found[1], json.dumps(arguments, ensure_ascii=False)), last
+
+    def _read_pair(
+        self, text: str, at: int, schema: Schema, *, first: bool
+    ) -> tuple[str, Any, int] | None:
+        """Return a key, its value and where they end; None if there is no complete pair."""
+        comma = "" if first else loose(self.comma)
+        head = f"{comma}{loose(self.before_key)}{NAME}{re.escape(self.before_value.rstrip())}"
+        found = re.compile(head).match(text, at)
+        if found is None:
+            return None
+        at = found.end()
+        if not self.after_value:
+            value = _read_value(text, at, self.quote)
+            return value and (found[1], *value)
+        at += self.before_value.endswith("\n") and text.startswith("\n", at)
+        closing = self.after_value.rstrip()
+        end = text.find(closing, at)
+        if end < 0:
+            return None
+        value = _as_value(text[at:end], _properties(schema).get(found[1]))
+        return found[1], value, end + len(closing)
+
+    def _write(self, call: ToolCall) -> str:
+        pairs = [
+            f"{self.before_key}{key}{self.before_value}{self._value(value)}{self.after_value}"
+            for key, value in json.loads(call.arguments).items()
+        ]
+        return f"{self.before}{call.name}{self.between}{self.comma.join(pairs)}{self.after}"
+
+    def _value(self, value: Any) -> str:
+        if isinstance(value, str):
+            return f"{self.quote}{value}{self.quote}"
+        return json.dumps(value, ensure_ascii=False)
+
+    def _rules(self, name: str, tool: Tool, to_lark: ToLark) -> list[str]:
+        schema, strict = arguments_schema(tool), bool(tool.function.strict)
+        required, pairs = schema.get("required", ()), list[tuple[str, bool]]()
+        rules: list[str] = []
+        for number, (key, own) in enumerate(_properties(schema).items()):
+            pair = f"{name}_{number}"
+            head = to_lark(f"{self.before_key}{key}{self.before_value}")
+            closing = f"{self.quote if _is_text(own) else ''}{self.after_value}"
+            value, more = self._value_rules(pair, own, to_lark, closing, strict)
+            rules += [f"{pair}: {head} {value}", *more]
+            pairs.append((pair, key in required))
+        body = f"{name}_pairs: {_lark_list(pairs, to_lark(self.comma))}"
+        head = to_lark(f"{self.before}{tool.function.name}{self.between}")
+        return [f"{name}: {head} {name}_pairs {to_lark(self.after)}", body, *rules]
+
+    def _value_rules(
+        self, pair: str, own: Schema, to_lark: ToLark, closing: str, strict: bool
+    ) -> tuple[str, list[str]]:
+        """Return the Lark expression of a value and what ends it, and its rules."""
+        if not _is_text(own):
+            value = json_rule(own, strict=strict)
+            return f"{value} {to_lark(closing)}", []
+        opening = to_lark(self.quote) if self.quote else ""
+        if choices := _choices(own):
+            return f"{opening} ({' | '.join(map(to_lark, choices))}) {to_lark(closing)}", []
+        return f"{opening} {pair}_text", _text_until(f"{pair}_text", to_lark(closing))
+
+    def _format(self, tool: Tool) -> Format:
+        schema = arguments_schema(tool)
+        pairs = {key: self._pair_format(key, own) for key, own in _properties(schema).items()}
+        content = _list_format(pairs, schema.get("required", ()), self.comma)
+        return tag(f"{self.before}{tool.function.name}{self.between}", content, self.after)
+
+    def _pair_format(self, key: str, own: Schema) -> Format:
+        head = f"{self.before_key}{key}{self.before_value}"
+        if not _is_text(own):
+            return tag(head, compact_json(own), self.after_value)
+        closing = f"{self.quote}{self.after_value}"
+        choices = _choices(own)
+        value = any_of(*map(literal, choices)) if choices else any_text()
+        return tag(f"{head}{self.quote}", value, closing)
+
+
+@dataclass(frozen=True)
+class PythonCalls(ToolSyntax):
+    """Calls as a list of Python: names with keyword arguments, whose values are literals."""
+
+    begins: str = "["
+
+    def _read(
+        self, text: str, at: int, schemas: Mapping[str, Schema]
+    ) -> tuple[ToolCall, int] | None:
+        found = re.compile(rf"\s*{NAME}\(").match(text, at)
+        end = found and _end_of_call(text, found.end())
+        if not found or not end:
+            return None
+        try:
+            arguments = _keyword_arguments(text[found.end() : end - 1])
+            written = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
+        except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+            return None
+        return ToolCall(found[1], written), end
+
+    def _write(self, call: ToolCall) -> str:
+        arguments = json.loads(call.arguments)
+        pairs = (f"{key}={_python_literal(value)}" for key, value in arguments.items())
+        return f"{call.name}({', '.join(pairs)})"
+
+    def _rules(self, name: str, tool: Tool, to_lark: ToLark) -> list[str]:
+        schema, strict = arguments_schema(tool), bool(tool.function.strict)
+        required, pairs = schema.get("required", ()), list[tuple[str, bool]]()
+        rules: list[str] = []
+        for number, (key, own) in enumerate(_properties(schema).items()):
+            pairs.append((f"{name}_{number}", key in required))
+            value = json_rule(own, strict=strict)
+            if _kinds(own) == ["boolean"]:
+                value = '("True" | "False")'
+            rules.append(f"{name}_{number}: {json.dumps(f'{key}=')} {value}")
+        body = f"{name}_pairs: {_lark_list(pairs, json.dumps(', '))}"
+        head = json.dumps(f"{tool.function.name}(")
+        return [f'{name}: {head} {name}_pairs ")"', body, *rules]
+
+    def _format(self, tool: Tool) -> Format:
+        schema = arguments_schema(tool)
+        pairs = {
+            key: sequence(
+                literal(f"{key}="),
+                any_of(literal("True"), literal("False"))
+                if _kinds(own) == ["boolean"]
+                else compact_json(own),
+            )
+            for key, own in _properties(schema).items()
+        }
+        content = _list_format(pairs, schema.get("required", ()), ", ")
+        return tag(f"{tool.function.name}(", content, ")")
+
+
+def arguments_schema(tool: Tool) -> dict[str, Any]:
+    """Return the JSON schema of the arguments of a tool, whose objects are closed."""
+    schema: dict[str, Any] = closed(
+        {**(tool.function.parameters or NO_ARGUMENTS), "type": "object"}
+    )
+    return schema
+
+
+def _properties(schema: Schema) -> Mapping[str, Schema]:
+    """Return the schemas of the properties of an object, with the definitions of its root."""
+    if not isinstance(schema, Mapping) or not isinstance(schema.get("properties", {}), Mapping):
+        return {}
+    definitions = {name: schema[name] for name in DEFINITIONS if name in schema}
+    return {key: _resolved(own, definitions) for key, own in schema.get("properties", {}).items()}
+
+
+def _resolved(own: Schema, definitions: Mapping[str, Any]) -> Schema:
+    """Return a schema that is a reference to a definition as the definition."""
+    if not isinstance(own, Mapping):
+        return own
+    _, _, place = str(own.get("$ref", "")).partition("#/")
+    kind, _, name = place.partition("/")
+    found = definitions.get(kind, {})
+    target = found.get(name) if isinstance(found, Mapping) else None
+    return {**(target if isinstance(target, Mapping) else own), **definitions}
+
+
+def _kinds(schema: Any) -> Sequence[Any]:
+    """Return the types of a schema, or the types of its alternatives."""
+    if not isinstance(schema, Mapping):
+        return ()
+    alternatives = schema.get("anyOf", schema.get("oneOf"))
+    if isinstance(alternatives, list):
+        return [kind for each in alternatives for kind in _kinds(each)]
+    kind = schema.get("type")
+    return kind if isinstance(kind, list) else [kind]
+
+
+def _is_text(schema: Any) -> bool:
+    """Return whether values of a schema are texts, which have no quotes."""
+    return "string" in _kinds(schema) or bool(_choices(schema))
+
+
+def _as_value(text: str, schema: Any) -> Any:
+    """Return the value that a text stands for."""
+    if _is_text(schema) and not (text == "null" and "null" in _kinds(schema)):
+        return text
+    return _from_json(text)
+
+
+def _choices(schema: Any) -> Sequence[str]:
+    """Return the texts that a schema names; none for other schemas."""
+    if not isinstance(schema, Mapping):
+        return ()
+    given = [schema["const"]] if "const" in schema else schema.get("enum", ())
+    texts = [each for each in given if isinstance(each, str)] if isinstance(given, list) else []
+    return texts if texts and len(texts) == len(given) else ()
+
+
+def _text_until(name: str, closing: str) -> list[str]:
+    """Return the Lark rules of a text and what ends it."""
+    if token := re.match(r"<\[(\d+)\]>", closing):
+        return [f"{name}: <[^{token[1]}]>* {closing}"]
+    return [f"{name}[lazy]: {name.upper()} {closing}", rf"{name.upper()}: /(.|\n)*/"]
+
+
+def _lark_list(pairs: Sequence[tuple[str, bool]], comma: str) -> str:
+    """Return the Lark expression of rules one after another, of which some may be left out."""
+    if not comma:
+        return " ".join(name if required else f"{name}?" for name, required in pairs) or '""'
+    first = next((at for at, (_, required) in enumerate(pairs) if required), None)
+    if first is None:
+        starts = range(len(pairs))
+        lists = (" ".join([pairs[at][0], *_following(pairs[at + 1 :], comma)]) for at in starts)
+        return " | ".join([*lists, '""'])
+    before = (f"({name} {comma})?" for name, _ in pairs[:first])
+    return " ".join([*before, pairs[first][0], *_following(pairs[first + 1 :], comma)])
+
+
+def _following(pairs: Sequence[tuple[str, bool]], comma: str) -> list[str]:
+    return [f"({comma} {name}){'' if required else '?'}" for name, required in pairs]
+
+
+def _list_format(pairs: Mapping[str, Format], required: Sequence[str], comma: str) -> Format:
+    """Return the format of pairs one after another, of which some may be left out."""
+    names = list(pairs)
+    if not comma:
+        parts = [pairs[name] if name in required else any_of(pairs[name], EMPTY) for name in names]
+        return sequence(*parts) if parts else EMPTY
+    first = next((at for at, name in enumerate(names) if name in required), None)
+    if first is None:
+        lists = [_list_from(pairs, names[at:], (), comma) for at in range(len(names))]
+        return any_of(*lists, EMPTY)
+    before = [any_of(sequence(pairs[name], literal(comma)), EMPTY) for name in names[:first]]
+    return sequence(*before, _list_from(pairs, names[first:], required, comma))
+
+
+def _list_from(
+    pairs: Mapping[str, Format], names: Sequence[str], required: Sequence[str], comma: str
+) -> Format:
+    """Return the format of pairs of which the first is always there."""
+    following = [(name, sequence(literal(comma), pairs[name])) for name in names[1:]]
+    rest = [each if name in required else any_of(each, EMPTY) for name, each in following]
+    return sequence(pairs[names[0]], *rest)
+
+
+def loose(mark: str) -> str:
+    """Return the regular expression of a mark around which, and in which, spaces may differ."""
+    parts = [re.escape(part) for part in mark.split()]
+    return r"\s*".join(["", *parts, ""])
+
+
+def _from_json(text: str) -> Any:
+    """Return the value of a JSON text; a text that is no JSON is itself the value."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _read_value(text: str, at: int, quote: str) -> tuple[Any, int] | None:
+    """Return a value without a text that ends it: JSON, with texts in a model's own quotes."""
+    try:
+        return _Values(text, quote).read(at)
+    except (ValueError, RecursionError, IndexError):
+        return None
+
+
+class _Values:
+    """Reads JSON with texts in a model's own quotes, and with keys that may have none."""
+
+    def __init__(self, text: str, quote: str) -> None:
+        self._text, self._quote = text, quote
+
+    def read(self, at: int) -> tuple[Any, int]:
+        """Return the value at a place, and where it ends.
+
+        Raises:
+            ValueError: there is no complete value.
+        """
+        at = self._skip(at)
+        if self._text.startswith(self._quote, at):
+            end = self._text.index(self._quote, at + len(self._quote))
+            return self._text[at + len(self._quote) : end], end + len(self._quote)
+        if self._text[at] == "{":
+            return self._object(at + 1)
+        if self._text[at] == "[":
+            return self._array(at + 1)
+        return DECODER.raw_decode(self._text, at)
+
+    def _object(self, at: int) -> tuple[dict[str, Any], int]:
+        found: dict[str, Any] = {}
+        while self._text[at := self._skip(at)] != "}":
+            if self._text[at] == '"':
+                key, at = DECODER.raw_decode(self._text, at)
+            else:
+                end = self._text.index(":", at)
+                key, at = self._text[at:end].strip(), end
+            found[str(key)], at = self.read(self._text.index(":", at) + 1)
+            at = self._comma(at)
+        return found, at + 1
+
+    def _array(self, at: int) -> tuple[list[Any], int]:
+        found: list[Any] = []
+        while self._text[at := self._skip(at)] != "]":
+            value, at = self.read(at)
+            found.append(value)
+            at = self._comma(at)
+        return found, at + 1
+
+    def _comma(self, at: int) -> int:
+        at = self._skip(at)
+        return at + 1 if self._text[at] == "," else at
+
+    def _skip(self, at: int) -> int:
+        while self._text[at].isspace():
+            at += 1
+        return at
+
+
+def _end_of_call(text: str, at: int) -> int | None:
+    """Return where the parenthesis ends that begins before a place; None if it does not."""
+    depth, quote, place = 1, "", at
+    while place < len(text):
+        letter = text[place]
+        if quote:
+            place += letter == "\\"
+            quote = "" if letter == quote else quote
+        elif letter in "\"'":
+            quote = letter
+        else:
+            depth += (letter in "([{") - (letter in ")]}")
+        place += 1
+        if depth == 0:
+            return place
+    return None
+
+
+def _keyword_arguments(text: str) -> dict[str, Any]:
+    """Return the keyword arguments of a call in Python, whose values are literals.
+
+    Raises:
+        ValueError: others are among them.
+        SyntaxError: it is no Python.
+    """
+    call: Any = ast.parse(f"call({text})", mode="eval").body
+    if call.args:
+        raise ValueError("a call has an argument without a name")
+    return {str(each.arg): _literal(each.value) for each in call.keywords}
+
+
+def _literal(node: ast.AST) -> Any:
+    """Return the value of a literal of Python or JSON."""
+    if isinstance(node, ast.Name) and node.id in JSON_NAMES:
+        return JSON_NAMES[node.id]
+    if isinstance(node, ast.List | ast.Tuple):
+        return [_literal(each) for each in node.elts]
+    if isinstance(node, ast.Dict):
+        pairs = zip(node.keys, node.values, strict=True)
+        return {_literal(key or ast.Constant(None)): _literal(value) for key, value in pairs}
+    value = ast.literal_eval(node)
+    if isinstance(value, str):
+        # Python has two letters for the two halves of a pair of surrogates.
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return value
+
+
+def _python_literal(value: Any) -> str:
+    return str(value) if isinstance(value, bool) else json.dumps(value, ensure_ascii=False)
+
+
+HERMES = JsonCalls(
+    opening="<tool_call>",
+    start="\n",
+    separator="\n</tool_call>\n<tool_call>\n",
+    end="\n</tool_call>",
+)
+LLAMA = JsonCalls(between='", "parameters": ')
+MISTRAL = MistralCalls(opening="[TOOL_CALLS]", start="[", separator=", ", end="]")
+# By the names of the YAML's `tool_call_parser`, which are vLLM's where it has one.
+TOOL_SYNTAXES: Mapping[str, ToolSyntax] = {
+    "openai": JsonCalls(
+        opening="<|channel|>commentary to=functions.",
+        before="",
+        between=" <|constrain|>json<|message|>",
+        after="",
+    ),
+    "qwen3_coder": PairCalls(
+        opening="<tool_call>",
+        start="\n",
+        separator="\n</tool_call>\n<tool_call>\n",
+        end="\n</tool_call>",
+        before="<function=",
+        between=">\n",
+        before_key="<parameter=",
+        before_value=">\n",
+        after_value="\n</parameter>\n",
+        after="</function>",
+    ),
+    "glm45": PairCalls(
+        opening="<tool_call>",
+        separator="</tool_call>\n<tool_call>",
+        end="</tool_call>",
+        between="\n",
+        before_key="<arg_key>",
+        before_value="</arg_key>\n<arg_value>",
+        after_value="</arg_value>\n",
+    ),
+    "minimax_m2": PairCalls(
+        opening="<minimax:tool_call>",
+        start="\n",
+        separator="",
+        end="</minimax:tool_call>",
+        before='<invoke name="',
+        between='">\n',
+        before_key='<parameter name="',
+        before_value='">',
+        after_value="</parameter>\n",
+        after="</invoke>\n",
+    ),
+    "gemma4": PairCalls(
+        opening="<|tool_call>",
+        separator="<tool_call|><|tool_call>",
+        end="<tool_call|>",
+        before="call:",
+        between="{",
+        before_value=":",
+        quote='<|"|>',
+        comma=",",
+        after="}",
+    ),
+    "functiongemma": PairCalls(
+        opening="<start_function_call>",
+        separator="<end_function_call><start_function_call>",
+        end="<end_function_call>",
+        before="call:",
+        between="{",
+        before_value=":",
+        quote="<escape>",
+        comma=",",
+        after="}",
+    ),
+    "lfm2": PythonCalls(
+        opening="<|tool_call_start|>", start="[", separator=", ", end="]<|tool_call_end|>"
+    ),
+    "hermes": HERMES,
+    "mistral_call_id": MistralCalls(
+        opening="[TOOL_CALLS]",
+        separator="[TOOL_CALLS]",
+        before="",
+        between="[ARGS]",
+        after="",
+        call_id_mark="[CALL_ID]",
+    ),
+    "mistral_args": MistralCalls(
+        opening="[TOOL_CALLS]", separator="[TOOL_CALLS]", before="", between="[ARGS]", after=""
+    ),
+    "mistral": MISTRAL,
+    "deepseek_v3": JsonCalls(
+        opening="<｜tool▁calls▁begin｜>",
+        separator="\n",
+        end="<｜tool▁calls▁end｜>",
+        before="<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
+        between="\n```json\n",
+        after="\n```<｜tool▁call▁end｜>",
+    ),
+    "deepseek_v31": JsonCalls(
+        opening="<｜tool▁calls▁begin｜>",
+        separator="",
+        end="<｜tool▁calls▁end｜>",
+        before="<｜tool▁call▁begin｜>",
+        between="<｜tool▁sep｜>",
+        after="<｜tool▁call▁end｜>",
+    ),
+    "phi4_mini_json": JsonCalls(
+        opening="<|tool_call|>", start="[", separator=", ", end="]<|/tool_call|>"
+    ),
+    "granite": JsonCalls(opening="<|tool_call|>", start="[", separator=", ", end="]"),
+    "pythonic": PythonCalls(start="[", separator=", ", end="]"),
+    "llama3_json": LLAMA,
+}
+# The texts of a template that show a syntax, all of which it has; the first one decides.
+TEMPLATE_MARKS: Mapping[str, Sequence[str]] = {
+    "openai": ("<|channel|>commentary",),
+    "qwen3_coder": ("<tool_call>", "<function="),
+    "glm45": ("<tool_call>", "<arg_key>"),
+    "minimax_m2": ("<minimax:tool_call>",),
+    "gemma4": ("<|tool_call>",),
+    "functiongemma": ("<start_function_call>",),
+    "lfm2": ("<|tool_call_start|>",),
+    "hermes": ("<tool_call>",),
+    "mistral_call_id": ("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"),
+    "mistral_args": ("[TOOL_CALLS]", "[ARGS]"),
+    "mistral": ("[TOOL_CALLS]",),
+    "deepseek_v3": ("<｜tool▁call▁begin｜>", "```json"),
+    "deepseek_v31": ("<｜tool▁call▁begin｜>",),
+    "phi4_mini_json": ("<|tool|>", "<|/tool|>"),
+    "granite": ("<|tool_call|>",),
+    "pythonic": ("[func_name1(",),
+    "llama3_json": ('"parameters": ',),
+}
+
+
+def find_tool_syntax(template: str, name: str | None = None) -> ToolSyntax:
+    """Return the syntax of a chat template's calls; Hermes' syntax for an unknown template.
+
+    Args:
+        template: the chat template, with the response schema of the tokenizer if it has one.
+        name: the name of a syntax, instead of that which the template shows.
+    """
+    if name is not None:
+        return TOOL_SYNTAXES[name]
+    found = (known for known, marks in TEMPLATE_MARKS.items() if all(m in template for m in marks))
+    return TOOL_SYNTAXES[next(found, "hermes")]
