@@ -7,11 +7,7 @@ import pytest
 import transformers
 from transformers import AutoConfig, DistilBertConfig, GPT2Config, PreTrainedConfig, ViTConfig
 
-from hf_serve.handlers.checkpoints.architecture import (
-    base_class_for,
-    check_computation,
-    check_head,
-)
+from hf_serve.handlers.checkpoints.architecture import base_class_for, check_computation, check_head
 from hf_serve.handlers.config.handler_section import HandlerSection
 from hf_serve.handlers.errors import WrongCheckpoint
 from hf_serve.scripts.hub.download import check_compatible
