@@ -1,0 +1,63 @@
+"""An export of an entry answers as its checkpoint does, and int8 is measured."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.formats import export, find_problem
+from hf_serve.handlers.types.request import Request
+from hf_serve.scripts.hub.catalogue import read_catalogue
+from tests.catalogue.checkpoints import write
+from tests.samples import requests_of
+from tests.serving import Served, differences
+
+# One entry of each kind of model that is exported.
+EXPORTED = ("bge", "ettin-reranker", "go-emotions", "vit")
+FORMATS: dict[str, dict[str, Any]] = {
+    "onnx": {"save_mode": "onnx"},
+    "torchscript": {"save_mode": "torchscript", "batch_size": 4, "max_length": 128},
+    "openvino": {"save_mode": "openvino"},
+    "int8": {"save_mode": "openvino", "quantization": "int8", "min_agreement": 0},
+}
+# Random weights are rounded harder than trained ones.
+LEAST_AGREEMENT = 0.5
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "form",
+    [
+        pytest.param(form, marks=pytest.mark.openvino if "openvino" in keys.values() else ())
+        for form, keys in FORMATS.items()
+    ],
+)
+@pytest.mark.parametrize("name", EXPORTED)
+def test_an_export_answers_as_its_checkpoint(
+    name: str, form: str, tmp_path: Path, record_property: Any
+) -> None:
+    entry = read_catalogue()[name]
+    mode = str(entry.mode)
+    checkpoint = write(entry, tmp_path / "checkpoint")
+    keys = {"dtype": "float32", **entry.handler, **FORMATS[form]}
+    config = ModelConfig.parse({"handler": {"mode": mode, **keys}})
+    if problem := find_problem(config, config.handler.save_mode):
+        pytest.skip(problem)
+    folder = shutil.copytree(checkpoint, tmp_path / "export")
+    samples = [Request(inputs, given) for inputs, given in requests_of(mode)]
+    report = export(folder, config, folder, samples * 4)
+    bodies = [{"inputs": inputs, "parameters": given} for inputs, given in requests_of(mode)]
+    same = {key: value for key, value in keys.items() if key not in ("save_mode", "quantization")}
+    wanted = Served(checkpoint, mode, **same).post(*bodies)
+    found = Served(folder, mode, **keys).post(*bodies)
+    assert {status for status, _ in found} == {200}, found
+    if form == "int8":
+        assert report is not None
+        record_property("agreement", report.label_agreement)
+        assert report.label_agreement >= LEAST_AGREEMENT
+    else:
+        assert not differences(found, wanted, 1e-3)
