@@ -24,8 +24,9 @@ FORMATS: dict[str, dict[str, Any]] = {
     "openvino": {"save_mode": "openvino"},
     "int8": {"save_mode": "openvino", "quantization": "int8", "min_agreement": 0},
 }
-# Random weights are rounded harder than trained ones.
-LEAST_AGREEMENT = 0.5
+# Random weights are rounded harder than trained ones. Scores that are no labels agree if they are
+# near each other.
+LEAST_AGREEMENT, NEAR = 0.5, 0.1
 
 
 @pytest.mark.nightly
@@ -58,6 +59,7 @@ def test_an_export_answers_as_its_checkpoint(
     if form == "int8":
         assert report is not None
         record_property("agreement", report.label_agreement)
-        assert report.label_agreement >= LEAST_AGREEMENT
+        near = report.largest_score_difference <= NEAR
+        assert near or report.label_agreement >= LEAST_AGREEMENT
     else:
         assert not differences(found, wanted, 1e-3)
