@@ -13,6 +13,8 @@ CLIENTS := .venv-clients
 FRAMEWORKS := .venv-frameworks
 # Clients that need older versions than those.
 OLDER_CLIENTS := .venv-older-clients
+# lm-evaluation-harness, which a nightly test runs against a model.
+EVALUATION := .venv-evaluation
 # LitServe, which the benchmark measures.
 BENCH_VENV := .venv-bench
 # MLServer, whose environment takes 4 GB: make .venv-mlserver/.ready bench BENCH=--all
@@ -137,7 +139,7 @@ $(CLIENTS)/.ready: .venv-%/.ready: pyproject.toml requirements/%.txt | $(UV)
 	touch $@
 
 # The documentation tool, frameworks and other servers, which import nothing of the kit.
-$(DOCS)/.ready $(FRAMEWORKS)/.ready $(OLDER_CLIENTS)/.ready $(BENCH_VENV)/.ready $(MLSERVER)/.ready $(INFINITY)/.ready: .venv-%/.ready: requirements/%.txt | $(UV)
+$(DOCS)/.ready $(FRAMEWORKS)/.ready $(OLDER_CLIENTS)/.ready $(EVALUATION)/.ready $(BENCH_VENV)/.ready $(MLSERVER)/.ready $(INFINITY)/.ready: .venv-%/.ready: requirements/%.txt | $(UV)
 	$(call environment,.venv-$*)
 	$(call install,.venv-$*,-r requirements/$*.txt)
 	touch $@
@@ -247,7 +249,7 @@ test-latest: $(LATEST)/.ready models $(CLIENTS)/.ready
 	$(LATEST)/bin/python -m pytest $(PARALLEL) -m "not nightly and not openvino and $(HERE)" $(LATEST_SET)
 
 # Everything. Faults and overload are tried last, with nothing beside them.
-test-nightly: $(TESTED) $(LATEST)/.ready $(FRAMEWORKS)/.ready
+test-nightly: $(TESTED) $(LATEST)/.ready $(FRAMEWORKS)/.ready $(EVALUATION)/.ready
 	$(RUN) -m pytest $(PARALLEL) -m "$(HERE)"
 	$(LATEST)/bin/python -m pytest $(PARALLEL) -m "not openvino and $(HERE)" tests/handlers tests/scripts
 	$(MAKE) test-vllm test-ray test-soak

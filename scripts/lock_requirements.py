@@ -28,6 +28,7 @@ ENVIRONMENTS = {
     "clients": ("gateway", "clients"),
     "frameworks": ("frameworks",),
     "older-clients": ("older-clients",),
+    "evaluation": ("evaluation",),
     "ray": (*SERVING, "signatures", "ray"),
     "bench": ("dependencies", "bench"),
     "docs": ("docs",),

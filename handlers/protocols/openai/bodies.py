@@ -184,6 +184,7 @@ class Sampling(StreamedBody):
     top_k: Annotated[int, Field(ge=-1)] | None = None
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
     truncate_prompt_tokens: PromptTokens | None = None
+    prompt_logprobs: TopTokens | None = None
     structured_outputs: dict[str, Any] | None = None
     guided_json: Any = None
     guided_regex: Any = None
@@ -204,6 +205,16 @@ class Sampling(StreamedBody):
     def top_tokens(self) -> int | None:
         """How many likely tokens are returned for each; None without log probabilities."""
         return None
+
+    @property
+    def echoes(self) -> bool:
+        """Whether the text and its tokens begin with the prompt."""
+        return False
+
+    def check_supported(self) -> None:
+        super().check_supported()
+        if self.prompt_logprobs is not None and self.stream:
+            raise BadRequest("prompt_logprobs is not sent in a stream; leave one of them out.")
 
     @property
     def choices(self) -> int:
@@ -227,8 +238,9 @@ class Sampling(StreamedBody):
             "top_p": self.top_p if samples else None,
             "top_k": max(self.top_k, 0) if samples and self.top_k is not None else None,
             "min_p": self.min_p or None if samples else None,
-            "logprobs": self.top_tokens is not None,
-            "top_n_tokens": self.top_tokens or 0,
+            "logprobs": self.top_tokens is not None or self.prompt_logprobs is not None,
+            "top_n_tokens": max(self.top_tokens or 0, self.prompt_logprobs or 0),
+            "decoder_input_details": self.prompt_logprobs is not None,
             "grammar": self._grammar,
             "truncate": self.truncate_prompt_tokens,
             **self._passed_on,
@@ -314,7 +326,7 @@ class CompletionBody(Sampling):
 
     def check_supported(self) -> None:
         super().check_supported()
-        if self.max_tokens == 0 and not self.echo:
+        if self.max_tokens == 0 and not self.echo and self.prompt_logprobs is None:
             raise BadRequest(
                 "max_tokens is 0, which returns nothing; send more, or echo: true too."
             )
@@ -343,9 +355,14 @@ class CompletionBody(Sampling):
     @property
     def parameters(self) -> dict[str, Any]:
         # A prompt without new tokens is read for its log probabilities alone.
-        scores = bool(self.echo) and (self.logprobs is not None or self.max_tokens == 0)
-        echo = {"return_full_text": bool(self.echo), "decoder_input_details": scores}
-        return {**super().parameters, **echo}
+        parameters = {**super().parameters, "return_full_text": self.echoes}
+        if self.echoes and (self.logprobs is not None or self.max_tokens == 0):
+            parameters["decoder_input_details"] = True
+        return parameters
+
+    @property
+    def echoes(self) -> bool:
+        return bool(self.echo)
 
 
 # Who asks, how it is billed, and where a server of OpenAI or vLLM runs it.
@@ -377,7 +394,6 @@ SAMPLING = {
         use_beam_search=False,
         length_penalty=1.0,
         include_stop_str_in_output=False,
-        prompt_logprobs=[],
         logprob_token_ids=[],
         return_token_ids=False,
         return_tokens_as_token_ids=False,

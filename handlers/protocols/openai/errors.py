@@ -62,7 +62,8 @@ class ContextLengthExceeded(BadRequest):
 def key_names(path: str, inputs_key: str) -> dict[str, str]:
     """Return the keys of the bodies of an endpoint by the names that tasks have for them."""
     most = "max_output_tokens" if inputs_key == "input" else "max_tokens"
-    tokens = "logprobs" if path == "completions" else "top_logprobs"
+    is_chat = path != "completions"
+    tokens = "top_logprobs" if is_chat else "logprobs"
     return {
         "inputs": inputs_key,
         "messages": inputs_key,
@@ -71,7 +72,7 @@ def key_names(path: str, inputs_key: str) -> dict[str, str]:
         "max_length": "truncate_prompt_tokens",
         "num_return_sequences": "n",
         "top_n_tokens": tokens,
-        "decoder_input_details": "logprobs with echo",
+        "decoder_input_details": "prompt_logprobs" if is_chat else "logprobs with echo",
     }
 
 

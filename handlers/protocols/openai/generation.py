@@ -41,6 +41,8 @@ from .types import (
     Delta,
     LikelyToken,
     OpenAIError,
+    PromptScores,
+    RankedToken,
     Reason,
     Reply,
     ScoredToken,
@@ -62,9 +64,48 @@ def scored_in(details: Mapping[str, Any]) -> list[Scored] | None:
     """Return the tokens in the details of a result; None where they are not requested."""
     if "tokens" not in details:
         return None
-    prompt = zip(details["prefill"], details.get("prefill_top_tokens", repeat(())), strict=False)
     new = zip(details["tokens"], details.get("top_tokens", repeat(())), strict=False)
-    return [*prompt, *new]
+    return [*scored_prompt(details), *new]
+
+
+def scored_for(body: Sampling, details: Mapping[str, Any]) -> list[Scored] | None:
+    """Return the tokens of the key `logprobs`; None for a body without that key."""
+    tokens = scored_in(details)
+    if tokens is None or body.top_tokens is None:
+        return None
+    first = 0 if body.echoes else len(details["prefill"])
+    return [(token, top[: body.top_tokens]) for token, top in tokens[first:]]
+
+
+def scored_prompt(details: Mapping[str, Any]) -> list[Scored]:
+    """Return the tokens of the prompt in the details of a result."""
+    tops = details.get("prefill_top_tokens", repeat(()))
+    return list(zip(details["prefill"], tops, strict=False))
+
+
+def prompt_logprobs(result: Mapping[str, Any], body: Sampling) -> PromptScores:
+    """Return the key `prompt_logprobs` of vLLM, where a body asks for it.
+
+    The first token has no log probability. `rank` is null for a token of the prompt that is not
+    among the most likely ones.
+    """
+    count = body.prompt_logprobs
+    if count is None:
+        return {}
+    _, *others = scored_prompt(result["details"])
+    return {"prompt_logprobs": [None, *(_ranked(*each, count) for each in others)]}
+
+
+def _ranked(token: TextToken, top: Sequence[TextToken], count: int) -> dict[str, RankedToken]:
+    ranks = {each["id"]: rank for rank, each in enumerate(top, 1)}
+    return {
+        str(each["id"]): {
+            "logprob": each["logprob"] or 0.0,
+            "rank": ranks.get(each["id"]),
+            "decoded_token": each["text"],
+        }
+        for each in (token, *top[:count])
+    }
 
 
 def chat_logprobs(tokens: Sequence[Scored]) -> ChatLogprobs:
@@ -238,7 +279,10 @@ class ChoiceStream(HttpTextStream):
         if self._has_ended:
             return b""
         self._has_ended = True
-        text, tokens = result["generated_text"], scored_in(result["details"]) or ()
+        text, tokens = (
+            result["generated_text"],
+            scored_for(self._call.body, result["details"]) or (),
+        )
         reasoning = self._endpoint.reasoning(result, self._call.body)
         thoughts, new = reasoning[len(self.emitted_reasoning) :], self.not_emitted(text)
         left = tokens[self.emitted_tokens :]
@@ -302,6 +346,10 @@ class GenerationEndpoint(Endpoint[BodyT]):
     def part(self, part: TextPart) -> Any:
         """Return what a chunk has of a choice."""
 
+    def prompt_scores(self, result: Mapping[str, Any], body: BodyT) -> PromptScores:
+        """Return what a response has of the tokens of its only prompt, from its first result."""
+        return {}
+
     def call_parts(self, index: int, calls: Sequence[Any], first: int) -> list[Any]:
         """Return what chunks have of tool calls, given the number of the first one."""
         return []
@@ -357,7 +405,7 @@ class GenerationEndpoint(Endpoint[BodyT]):
         texts = [text for of_prompt in choices for text in of_prompt]
         listed = [self.choice(number, text, call.body) for number, text in enumerate(texts)]
         response = {**call.head, "choices": listed, "usage": _usage(choices)}
-        return HttpResponse(encode_json(response))
+        return HttpResponse(encode_json({**response, **self.prompt_scores(texts[0], call.body)}))
 
     def key_of(self, sentence: str, body: BodyT) -> str | None:
         if ABOUT_TEMPLATE.search(sentence):
@@ -446,7 +494,7 @@ class Chat(GenerationEndpoint[ChatBody]):
         if calls := tool_calls(result.get("tool_calls", ())):
             message["content"] = result["generated_text"].strip() or None
             message["tool_calls"] = calls
-        tokens = scored_in(result["details"])
+        tokens = scored_for(body, result["details"])
         return {
             "index": index,
             "message": message,
@@ -466,6 +514,9 @@ class Chat(GenerationEndpoint[ChatBody]):
             "logprobs": chat_logprobs(part.tokens) if part.tokens else None,
             "finish_reason": part.reason,
         }
+
+    def prompt_scores(self, result: Mapping[str, Any], body: ChatBody) -> PromptScores:
+        return prompt_logprobs(result, body)
 
     def includes_reasoning(self, body: ChatBody) -> bool:
         return body.include_reasoning is not False
@@ -519,12 +570,13 @@ class Completions(GenerationEndpoint[CompletionBody]):
         return list(body.prompts)
 
     def choice(self, index: int, result: Mapping[str, Any], body: CompletionBody) -> TextChoice:
-        tokens = scored_in(result["details"])
+        tokens = scored_for(body, result["details"])
         return {
             "index": index,
             "text": result["generated_text"],
             "logprobs": None if tokens is None else completion_logprobs(tokens, 0),
             "finish_reason": FINISH_REASONS[result["details"]["finish_reason"]],
+            **prompt_logprobs(result, body),
         }
 
     def part(self, part: TextPart) -> TextChoice:

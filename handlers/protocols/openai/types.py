@@ -161,6 +161,20 @@ class TextLogprobs(TypedDict):
     text_offset: list[int]
 
 
+class RankedToken(TypedDict):
+    """A token of a prompt, or a likely one in its place, by its rank among all tokens."""
+
+    logprob: float
+    rank: int | None
+    decoded_token: str
+
+
+class PromptScores(TypedDict, total=False):
+    """The tokens of a prompt by their ids, each with likely ones in its place, as vLLM has them."""
+
+    prompt_logprobs: list[dict[str, RankedToken] | None]
+
+
 class ChatChoice(TypedDict):
     """One answer to a chat."""
 
@@ -170,7 +184,7 @@ class ChatChoice(TypedDict):
     finish_reason: ChatReason
 
 
-class ChatCompletion(Head):
+class ChatCompletion(Head, PromptScores):
     """The response of `chat/completions`."""
 
     object: Literal["chat.completion"]
@@ -195,7 +209,7 @@ class ChatCompletionChunk(Head):
     usage: NotRequired[Usage]
 
 
-class TextChoice(TypedDict):
+class TextChoice(PromptScores):
     """One continuation, or in a stream what is new of it."""
 
     index: int

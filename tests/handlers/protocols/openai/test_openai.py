@@ -643,3 +643,43 @@ def joined_logprobs(parts: list[Any], index: int) -> Any:
 def ends(parts: list[Any], index: int) -> list[str]:
     own = [part["choices"][0] for part in parts if part["choices"][0]["index"] == index]
     return [each["finish_reason"] for each in own if each["finish_reason"]]
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_the_log_probabilities_of_a_prompt_have_the_shape_of_vllm(
+    model: Served, count: int
+) -> None:
+    settings = {"prompt_logprobs": count, "max_tokens": 2}
+    (echoed,) = ask(model, "completions", prompt="Ada sings", echo=True, logprobs=2)["choices"]
+    (choice,) = ask(model, "completions", prompt="Ada sings", **settings)["choices"]
+    assert choice["logprobs"] is None
+    first, *others = choice["prompt_logprobs"]
+    scores = echoed["logprobs"]
+    assert first is None and others
+    for found, text, logprob in zip(
+        others, scores["tokens"][1:], scores["token_logprobs"][1:], strict=False
+    ):
+        own, *likely = found.values()
+        assert (own["decoded_token"], own["logprob"]) == (text, pytest.approx(logprob))
+        assert [each["rank"] for each in found.values() if each["rank"]] in (
+            [],
+            [1],
+            [1, 2],
+            [2, 1],
+        )
+        assert len(likely) in (count, max(0, count - 1))
+    chat = ask(model, "chat/completions", messages=CHAT, **settings)
+    assert chat["prompt_logprobs"][0] is None and chat["choices"][0]["logprobs"] is None
+    assert len(chat["prompt_logprobs"]) == chat["usage"]["prompt_tokens"]
+
+
+def test_a_prompt_alone_is_scored(model: Served) -> None:
+    settings = {"prompt_logprobs": 1, "max_tokens": 0}
+    (choice,) = ask(model, "completions", prompt="Ada sings", **settings)["choices"]
+    assert choice["text"] == "" and len(choice["prompt_logprobs"]) > 1
+
+
+def test_the_log_probabilities_of_a_prompt_are_not_streamed(model: Served) -> None:
+    answer = call(model, "completions", {"prompt": "a", "prompt_logprobs": 1, "stream": True})
+    error = read_json(answer.body)["error"]
+    assert (answer.status, error["param"]) == (400, "prompt_logprobs")
