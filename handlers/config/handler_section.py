@@ -67,6 +67,8 @@ ToolCallParser = Literal[
     "deepseek_v31",
     "openai",
 ]
+# Families of guard models; `handlers/generation/guards.py` has their answers.
+GuardFamilyName = Literal["llama_guard", "qwen3guard", "granite_guardian", "shieldgemma"]
 # Keys that change nothing without another one.
 NEEDED_KEYS = {"vllm_python": "engine", "assistant_revision": "assistant_model"}
 # The keys that go with `mode: custom`.
@@ -80,6 +82,8 @@ KEYS_OF_CUSTOM_MODE = {
 }
 # The `mode` whose labels may stand for categories of moderation.
 MODERATING_MODE = "sequence_classification"
+# The `mode` of guard models.
+GUARD_MODE = "text_generation"
 # The `temperature` that packing measures.
 MEASURED = "measured"
 # The `save_mode` that is another one, chosen when a model is packed.
@@ -401,6 +405,11 @@ class GenerationKeys(_Section):
         "the chat template or the tokenizer's `response_schema` shows; `none` for a model without "
         "thoughts.",
     )
+    guard_family: GuardFamilyName | None = Field(
+        default=None,
+        description="Family of a guard model of `text_generation`, whose categories "
+        "`v1/moderations` returns. Without it, as the chat template shows.",
+    )
     adapters: dict[str, str] = Field(
         default_factory=dict,
         description="LoRA adapters of the model by the names that requests use, with `save_mode: "
@@ -632,7 +641,13 @@ class HandlerSection(
 
     @model_validator(mode="after")
     def _moderation_needs_labels(self) -> HandlerSection:
-        if (self.moderation or self.moderation_thresholds) and self.mode != MODERATING_MODE:
+        if self.guard_family and self.mode != GUARD_MODE:
+            raise ValueError(
+                f"has guard_family and mode: {self.mode}; use mode: {GUARD_MODE}, or leave"
+                " guard_family out"
+            )
+        has_thresholds = self.moderation_thresholds and self.mode != GUARD_MODE
+        if (self.moderation or has_thresholds) and self.mode != MODERATING_MODE:
             raise ValueError(
                 f"has moderation and mode: {self.mode}; use mode: {MODERATING_MODE}, or leave"
                 " moderation and its thresholds out"

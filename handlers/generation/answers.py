@@ -118,13 +118,8 @@ class AnswerPrompts:
             Unprocessable: see :meth:`label_ids`.
         """
         end = self._written(MARK).rpartition(MARK)[2]
-        if THOUGHTS_BEGIN in end.rpartition(THOUGHTS_END)[2]:
-            raise Unprocessable(
-                "The chat template of this model begins an answer with its thoughts, so that the"
-                " answer is not known before they are written; ask another model."
-            )
         for space in ("", " ") if self.is_chat else (" ",):
-            found = [self._read_id(end, space + label) for label in labels]
+            found = [self.first_id(end, space + label, is_single=True) for label in labels]
             if None not in found and len(set(found)) == len(found):
                 return [number for number in found if number is not None]
         raise Unprocessable(
@@ -132,10 +127,27 @@ class AnswerPrompts:
             f" {enumerate_names(labels)} after its prompt; ask another model."
         )
 
-    def _read_id(self, end: str, written: str) -> int | None:
-        """Return the token of a label after the end of a prompt; None where it is not one token."""
+    def first_id(self, end: str, written: str, *, is_single: bool = False) -> int | None:
+        """Return the first token of an answer after the end of a prompt.
+
+        It is None where the tokens of the prompt are others before the answer.
+
+        Args:
+            is_single: whether the answer has to be one token; the result is None otherwise.
+
+        Raises:
+            Unprocessable: the answer begins with thoughts.
+        """
+        if THOUGHTS_BEGIN in end.rpartition(THOUGHTS_END)[2]:
+            raise Unprocessable(
+                "The chat template of this model begins an answer with its thoughts, so that the"
+                " answer is not known before they are written; ask another model."
+            )
         before, ids = self._tokenize(end), self._tokenize(end + written)
-        return ids[-1] if ids[:-1] == before else None
+        own = ids[len(before) :]
+        if ids[: len(before)] != before or not own or (is_single and len(own) > 1):
+            return None
+        return own[0]
 
     def _tokenize(self, text: str) -> list[int]:
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])

@@ -140,6 +140,7 @@ MISSING: Mapping[Ability, str] = {
     "scores": "gives pairs of texts no scores",
     "pools": "makes no vectors of texts or tokens",
     "decides": "answers no questions with known answers",
+    "moderates": "moderates no texts",
     "redacts": "finds no entities of a text",
 }
 

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NotRequired
 
@@ -19,8 +19,8 @@ from ..batching.rows import Outputs
 from ..batching.tokenization import Text, Window
 from ..checkpoints.checkpoint import Checkpoint
 from ..config.handler_section import HandlerSection
-from ..config.messages import enumerate_names, quote, suggest
-from ..errors import BadRequest, RequestError, Unprocessable, WrongConfig
+from ..config.messages import enumerate_names, quote
+from ..errors import BadRequest, RequestError, Unprocessable
 from ..types.decisions import Question
 from ..types.model_info import (
     TEXT_COLUMN,
@@ -41,7 +41,7 @@ from ..types.parameters import (
 )
 from ..types.request import Request
 from .base import Label
-from .bases.labels import FUNCTIONS, Function, best_labels, softmax
+from .bases.labels import FUNCTIONS, Function, best_labels, check_names, softmax
 from .bases.text import TextTask
 
 
@@ -114,6 +114,7 @@ class Task(TextTask[ClassificationInput, Window]):
         service="predict",
         has_labels=True,
         decides=True,
+        moderates=True,
         takes_adapters=True,
     )
     parameters = ClassificationParameters
@@ -210,9 +211,10 @@ class Task(TextTask[ClassificationInput, Window]):
         # One of the labels that exclude one another means harmless.
         if not table and self.checkpoint.independent_labels:
             table = {label: label for label in self.labels}
-        _check_names("moderation", table, self.labels, "a label of this model")
+        remedy = "add handler.moderation, or remove it"
+        check_names("moderation", table, self.labels, "a label of this model", remedy)
         thresholds = self.settings.moderation_thresholds
-        _check_names("moderation_thresholds", thresholds, table.values(), "a category")
+        check_names("moderation_thresholds", thresholds, table.values(), "a category", remedy)
         return table
 
     def _pair_of(self, inputs: Any) -> Text:
@@ -240,19 +242,6 @@ def _label_number(labels: Sequence[str], name: str) -> int:
             f" are its labels, {enumerate_names(labels)}; a predicate names one of them."
         )
     return known.index(name.casefold())
-
-
-def _check_names(key: str, given: Iterable[str], known: Iterable[str], kind: str) -> None:
-    """Check the names of a table of the YAML.
-
-    Raises:
-        WrongConfig: one is not known.
-    """
-    names = list(dict.fromkeys(known))
-    for name in given:
-        if name not in names:
-            remedy = suggest(name, names) if names else "add handler.moderation, or remove it"
-            raise WrongConfig(f"handler.{key}", f"has {quote(name)}, which is not {kind}", remedy)
 
 
 def _known_keys(inputs: dict[str, Any]) -> dict[str, Any]:

@@ -40,6 +40,7 @@ from ..generation.checkpoint_defaults import with_checked_defaults
 from ..generation.detokenization import AS_GENERATED
 from ..generation.generator import DECODER_ONLY, Generator, Prompt, PromptLayout, end_tokens
 from ..generation.grammar import GrammarCompiler
+from ..generation.guards import GuardFamily, GuardPrompts, find_guard
 from ..generation.message import GeneratedMessage, MessageSyntax
 from ..generation.parameters import GenerationParameters, SamplingParameters
 from ..generation.reasoning import Thoughts, find_reasoning, template_text
@@ -50,7 +51,7 @@ from ..generation.tool_syntaxes import find_tool_syntax
 from ..model import Model
 from ..process.deadline import NO_DEADLINE, Deadline
 from ..telemetry.metrics import Meter
-from ..types.decisions import Question
+from ..types.decisions import ModeratedText, Question
 from ..types.model_info import (
     Exports,
     Generation,
@@ -62,7 +63,7 @@ from ..types.model_info import (
 )
 from ..types.parameters import check_text
 from ..types.request import Request, TextStream, TextToken, TokenIds
-from .bases.labels import softmax
+from .bases.labels import check_names, softmax
 from .bases.text import TextTask
 
 NEW_TOKENS = 50
@@ -254,6 +255,21 @@ class QuestionInput:
     parameters: GenerationParameters
 
 
+@dataclass(frozen=True)
+class GuardInput:
+    """A text for a guard model, which is answered by the first token after each prompt.
+
+    Attributes:
+        labels: the id of the first token of each answer.
+    """
+
+    text: str
+    family: GuardFamily
+    prompts: Sequence[str]
+    labels: Sequence[int]
+    parameters: GenerationParameters
+
+
 def _legacy_response(texts: Any) -> str:
     """Return the prompt and the new text; for a chat, only the text of the new message."""
     text = texts[0]["generated_text"]
@@ -283,12 +299,23 @@ class Task(GenerationTask[Any]):
         generation=Generation(texts=True),
         takes_adapters=True,
         decides=True,
+        moderates=True,
     )
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
         if settings.tokenizer.truncation_side is None:
             self.tokenizer.truncation_side = "left"
+        family = find_guard(self.tokenizer, settings.guard_family)
+        self._guard = GuardPrompts(family, self.tokenizer, self.max_characters) if family else None
+        self.categories = {name: name for name in family.categories} if family else {}
+        check_names(
+            "moderation_thresholds",
+            settings.moderation_thresholds,
+            self.categories,
+            "a category",
+            "name the family of the model in handler.guard_family, or remove it",
+        )
 
     def parse(self, request: Request) -> Any:
         parameters: GenerationParameters = self.read_parameters(request.parameters)
@@ -297,6 +324,8 @@ class Task(GenerationTask[Any]):
         parameters.check_model(has_assistant=has_assistant)
         if isinstance(request.inputs, Question):
             return self._question(request.inputs, parameters)
+        if isinstance(request.inputs, ModeratedText):
+            return self._moderated(request.inputs, parameters)
         parsed = replace(
             self._parse_prompt(request, parameters),
             use_remaining_context=request.use_remaining_context,
@@ -310,7 +339,9 @@ class Task(GenerationTask[Any]):
         return run_in_groups(run, rows, lambda row: isinstance(row, AnswerRow))
 
     def encoding_cost(self, item: Any) -> int:
-        return item.question.characters if isinstance(item, QuestionInput) else 0
+        if isinstance(item, QuestionInput):
+            return item.question.characters
+        return sum(map(len, item.prompts)) if isinstance(item, GuardInput) else 0
 
     def encode(self, inputs: Sequence[Any]) -> list[list[Any] | RequestError]:
         rows: dict[int, list[Window] | RequestError] = {}
@@ -318,7 +349,9 @@ class Task(GenerationTask[Any]):
         # A chat template adds special tokens itself.
         for number, item in enumerate(inputs):
             if isinstance(item, QuestionInput):
-                rows[number] = attempt(self._question_row, item)
+                rows[number] = attempt(self._question_rows, item)
+            elif isinstance(item, GuardInput):
+                rows[number] = attempt(self._guard_rows, item)
             elif item.ids:
                 rows[number] = [self._window(item.ids)]
             else:
@@ -337,6 +370,10 @@ class Task(GenerationTask[Any]):
     def decode(self, item: Any, rows: Sequence[Window], outputs: Sequence[Outputs]) -> Any:
         if isinstance(item, QuestionInput):
             return self.calibrated(softmax(outputs[0]["labels"]).tolist())
+        if isinstance(item, GuardInput):
+            probabilities = [softmax(each["labels"]).tolist() for each in outputs]
+            scores = item.family.scores(probabilities)
+            return [{"label": name, "score": score} for name, score in scores.items()]
         item = self._as_read(item, rows[0])
         return [_generated(item, rows[0], text) for text in outputs[0]["texts"]]
 
@@ -362,14 +399,31 @@ class Task(GenerationTask[Any]):
         Raises:
             RequestError: this model does not answer it, or it is too long.
         """
-        if self.settings.is_exported or self.settings.engine:
-            raise Unprocessable(
-                "Questions are answered with save_mode: pretrained and without an engine; set that"
-                " in the YAML of the model."
-            )
+        self._check_reads_answers()
         prompt = self._answers.prompt(question)
         labels = self._answers.label_ids(question)
         return QuestionInput(question, prompt, labels, parameters)
+
+    def _moderated(self, given: ModeratedText, parameters: GenerationParameters) -> GuardInput:
+        """Return a text with its prompts.
+
+        Raises:
+            RequestError: this model is no guard model, or the text is too long.
+        """
+        if self._guard is None:
+            raise Unprocessable("This model is no guard model; ask another model.")
+        self._check_reads_answers()
+        prompts = self._guard.prompts(given.text)
+        family, labels = self._guard.family, self._guard.answer_ids
+        return GuardInput(given.text, family, prompts, labels, parameters)
+
+    def _check_reads_answers(self) -> None:
+        """Raise Unprocessable if the scores of the token after a prompt cannot be read."""
+        if self.settings.is_exported or self.settings.engine:
+            raise Unprocessable(
+                "Questions are answered, and texts moderated, with save_mode: pretrained and"
+                " without an engine; set that in the YAML of the model."
+            )
 
     @cached_property
     def _answers(self) -> AnswerPrompts:
@@ -510,26 +564,45 @@ class Task(GenerationTask[Any]):
         return Window({**zeros, "input_ids": list(ids.ids)}, Encoding())
 
     def _row(self, item: Any, row: list[Window] | RequestError) -> list[Any] | RequestError:
-        if isinstance(row, RequestError) or isinstance(item, QuestionInput):
+        if isinstance(row, RequestError) or isinstance(item, QuestionInput | GuardInput):
             return row
         return attempt(self._prompt, item, row[0])
 
-    def _question_row(self, item: QuestionInput) -> list[Window]:
+    def _question_rows(self, item: QuestionInput) -> list[Window]:
         """Return the prompt of a question, of which nothing is cut.
 
         Raises:
-            RequestTooLarge: it has more tokens than the model takes.
+            TextTooLong: it has more tokens than the model takes.
         """
+        row = self._answer_window(item.prompt, "a question with its text", "one of them")
+        text, adapter = item.question.text, item.parameters.adapter_id
+        return [AnswerRow(row.features, row.encoding, item.labels, text, adapter)]
+
+    def _guard_rows(self, item: GuardInput) -> list[Window]:
+        """Return the prompts of a text, of which nothing is cut.
+
+        Raises:
+            TextTooLong: one has more tokens than the model takes.
+        """
+        name = "the text with the chat template of this model"
+        rows = [self._answer_window(each, name, "the text") for each in item.prompts]
+        adapter = item.parameters.adapter_id
+        return [
+            AnswerRow(each.features, each.encoding, item.labels, item.text, adapter)
+            for each in rows
+        ]
+
+    def _answer_window(self, prompt: str, name: str, shortened: str) -> Window:
+        """Return a prompt, whose name and what can be shortened of it are for errors."""
         adds = not self._answers.is_chat
-        encoding = tokenize(self.tokenizer, [(item.prompt, None)], add_special_tokens=adds)
+        encoding = tokenize(self.tokenizer, [(prompt, None)], add_special_tokens=adds)
         row, limit = window(encoding, 0, self.tokenizer.model_input_names), self.max_tokens
         if limit is not None and len(row) > limit:
             raise TextTooLong(
-                f"a question with its text has {len(row):,} tokens, and this model takes {limit:,}"
-                "; shorten one of them."
+                f"{name} has {len(row):,} tokens, and this model takes {limit:,}"
+                f"; shorten {shortened}."
             )
-        text, adapter = item.question.text, item.parameters.adapter_id
-        return [AnswerRow(row.features, row.encoding, item.labels, text, adapter)]
+        return row
 
     def _as_read(self, item: PromptInput, row: Window) -> PromptInput:
         """Return an input that begins its full text with what the model reads of a long prompt.

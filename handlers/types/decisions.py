@@ -77,6 +77,13 @@ class Question:
 
 
 @dataclass(frozen=True)
+class ModeratedText:
+    """A text for a guard model. The result is a list with the score of each category."""
+
+    text: str
+
+
+@dataclass(frozen=True)
 class LabelledQuestion:
     """A question and its right answer.
 

@@ -25,7 +25,7 @@ Service = Literal[
 ]
 # What a model does: the service of its mode, and whether it has a tokenizer, generates texts,
 # continues prompts and chats, generates images, gives pairs of texts a score, returns vectors of
-# texts or of their tokens, or answers questions with known answers.
+# texts or of their tokens, answers questions with known answers, moderates texts, or redacts them.
 Ability = (
     Service
     | Literal[
@@ -36,6 +36,7 @@ Ability = (
         "scores",
         "pools",
         "decides",
+        "moderates",
         "redacts",
     ]
 )
@@ -282,6 +283,7 @@ class TaskDescription:
         has_labels: whether its models have classes, which the checkpoint names.
         decides: whether a request may be a :class:`hf_serve.handlers.types.decisions.Question`,
             whose result is the probability of each option.
+        moderates: whether its models may have categories of moderation.
         takes_adapters: whether a request may choose a LoRA adapter of the model.
     """
 
@@ -293,6 +295,7 @@ class TaskDescription:
     service: Service | None = None
     has_labels: bool = False
     decides: bool = False
+    moderates: bool = False
     takes_adapters: bool = False
 
     @cached_property
@@ -303,6 +306,7 @@ class TaskDescription:
             "continues_prompts": self.generation.continues_prompts,
             "generates_images": self.generation.images,
             "decides": self.decides,
+            "moderates": self.moderates,
             "redacts": self.wire.redaction is not None,
             "scores": self.service in ("embed", "rerank", "similarity"),
             # Rerankers with vectors of tokens return these for a text alone.

@@ -4,8 +4,9 @@
     -> {"results": [{"flagged": true, "categories": {"insult": true, "threat": false},
         "category_scores": {"insult": 0.8, "threat": 0.1}, …}], …}
 
-The categories are names for labels of a classifier: `moderation` of the YAML has the category of
-each label that is not harmless. The score of a category is the highest score of its labels.
+The categories of a classifier are names for its labels: `moderation` of the YAML has the category
+of each label that is not harmless. The score of a category is the highest score of its labels. The
+categories of a guard model are in the table of its family.
 
 https://platform.openai.com/docs/api-reference/moderations
 """
@@ -22,6 +23,7 @@ from typing_extensions import TypedDict
 from ...errors import Unprocessable
 from ...http.request import HttpRequest
 from ...http.response import HttpResponse, encode_json
+from ...types.decisions import ModeratedText
 from ...types.parameters import check_text
 from ...types.request import Request
 from ..base import KeyTable, ParsedRequest, Route, check_count, ignored
@@ -30,6 +32,14 @@ from .endpoint import Body, Call, Endpoint, served_name
 from .types import Moderation, ModerationResponse, OpenAIError
 
 THRESHOLD = 0.5
+NO_TABLE = (
+    "This model has no categories of moderation: its labels exclude one another, and which of them"
+    " are harmful is not known. Write them in handler.moderation of its YAML."
+)
+NO_GUARD = (
+    "This model of text_generation has no categories of moderation: its chat template shows no"
+    " guard model. Name its family in handler.guard_family of its YAML."
+)
 
 
 class TextInputPart(TypedDict):
@@ -59,25 +69,24 @@ class Moderations(Endpoint[ModerationBody]):
         summary="Return the categories of harm of each text.",
         response=ModerationResponse,
         error=OpenAIError,
-        abilities=("predict",),
+        abilities=("moderates",),
         body=ModerationBody,
         keys=KeyTable.of(ModerationBody, BOOKKEEPING, ignored("request_id")),
-        description="For models with `handler.moderation`, and for multi-label models.",
+        description="For models with `handler.moderation`, multi-label models and guard models.",
     )
     inputs_key = "input"
 
     def parsed_request(self, http_request: HttpRequest, body: ModerationBody) -> ParsedRequest:
+        classifies = self.model.task.has_labels
         if not self.model.categories:
-            raise Unprocessable(
-                "This model has no categories of moderation: its labels exclude one another, and"
-                " which of them are harmful is not known. Write them in handler.moderation of its"
-                " YAML."
-            )
-        # The probabilities, whatever the YAML sets for other requests.
-        parameters = {"top_k": None, "function_to_apply": None}
-        requests = [
-            Request(text, parameters, is_batch_item=True) for text in self._texts(body.input)
-        ]
+            raise Unprocessable(NO_TABLE if classifies else NO_GUARD)
+        texts = self._texts(body.input)
+        if classifies:
+            # The probabilities, whatever the YAML sets for other requests.
+            parameters = {"top_k": None, "function_to_apply": None}
+            requests = [Request(text, parameters, is_batch_item=True) for text in texts]
+        else:
+            requests = [Request(ModeratedText(text), {}, is_batch_item=True) for text in texts]
         return ParsedRequest(http_request, requests, Call(self, body))
 
     def write(self, parsed: ParsedRequest, results: Sequence[Any]) -> HttpResponse:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import AliasChoices, Field
 
-from ...errors import BadRequest, RequestTooLarge
+from ...config.messages import quote, suggest
+from ...errors import BadRequest, RequestTooLarge, WrongConfig
 from ...types.parameters import Parameters, check_text
 from ..base import Label
 
@@ -111,3 +112,25 @@ def hypothesis(template: str, label: str) -> str:
             " place of the label."
         )
     return template.replace(PLACE, label)
+
+
+def check_names(
+    key: str, given: Iterable[str], known: Iterable[str], kind: str, remedy: str
+) -> None:
+    """Check the names of labels or categories that a key of the YAML has.
+
+    Args:
+        kind: what the known names are.
+        remedy: what to do where there are none.
+
+    Raises:
+        WrongConfig: one is not known.
+    """
+    names = list(dict.fromkeys(known))
+    for name in given:
+        if name not in names:
+            raise WrongConfig(
+                f"handler.{key}",
+                f"has {quote(name)}, which is not {kind}",
+                suggest(name, names) if names else remedy,
+            )

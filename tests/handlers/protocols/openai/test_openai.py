@@ -484,7 +484,7 @@ def test_an_error_has_the_names_of_the_body(model: Served) -> None:
         ("completions", b"{", 400, ["body"]),
         ("completions", None, 400, ["body"]),
         ("embeddings", {"input": "a"}, 422, ["text_generation"]),
-        ("v1/moderations", {"input": "a"}, 422, ["text_generation"]),
+        ("v1/moderations", {"input": "a"}, 422, ["text_generation", "handler.guard_family"]),
         ("v1/files", {"prompt": "a"}, 404, ["files"]),
         ("v1/chat/completions/5", {"messages": CHAT}, 404, ["chat/completions/5"]),
         ("v1", {"prompt": "a"}, 404, ["v1"]),
