@@ -239,10 +239,10 @@ soak: $(READY)
 test: $(TESTED)
 	$(RUN) -m pytest $(PARALLEL) -m "not server and not nightly and $(HERE)" --ignore tests/e2e
 
-# Requests to real servers, and the tests of commands that start them.
+# Requests to real servers, and the tests of commands and engines that are other processes.
 test-e2e: $(TESTED)
-	$(RUN) -m pytest $(PARALLEL) -m "server and not nightly and $(HERE)" tests/e2e tests/hosts tests/scripts \
-	  tests/test_wheel.py tests/handlers/protocols/test_clients.py tests/handlers/protocols/test_hugging_face_client.py
+	$(RUN) -m pytest $(PARALLEL) -m "server and not nightly and $(HERE)" tests/e2e \
+	  $$(grep -rl --include="test_*.py" "mark\.server" tests --exclude-dir e2e)
 
 # A small set with the newest transformers; the models that `make models` installs are served here too.
 test-latest: $(LATEST)/.ready models $(CLIENTS)/.ready

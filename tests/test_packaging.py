@@ -158,6 +158,7 @@ class TestCommands:
             str(ROOT.joinpath(*name.split(".")).with_suffix(".py")) for name in modules
         ]
 
+    @pytest.mark.server
     @pytest.mark.parametrize(
         "command",
         [

@@ -165,7 +165,7 @@ class PromptBody(Body):
         reader = BlockReader(reads_images)
         messages = enumerate(self.messages)
         turns = [turn for at, each in messages for turn in reader.turns(each, f"messages[{at}]")]
-        if self.system is None:
+        if not self.system:
             return turns
         return [*reader.turns({"role": "system", "content": self.system}, "system"), *turns]
 

@@ -8,6 +8,8 @@ import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
+import pytest
+
 from benchmarks.contenders.base import Contender
 from benchmarks.measurement import Plan, measure
 from benchmarks.startup import python_bytes
@@ -70,6 +72,7 @@ class InThisProcess(Contender):
         return os.getpgrp()
 
 
+@pytest.mark.server
 def test_it_measures_a_server_and_stops_it() -> None:
     contender = InThisProcess()
     found = measure(contender, ["a text", "another"], PLAN, None, {})

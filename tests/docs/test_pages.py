@@ -141,6 +141,7 @@ def models(served: Callable[..., Served], monkeypatch: Any) -> Callable[..., Ser
     return served
 
 
+@pytest.mark.server
 def test_curl_commands_are_answered(models: Callable[..., Served]) -> None:
     wrong, refused = [], {block.after: int(found[1]) for block, found in shown_statuses()}
     for block in CURLS:

@@ -21,6 +21,7 @@ PRINTED = {
     "huggingface_hub": "label='POSITIVE'",
     "httpx": "POSITIVE",
     "openai": " ",
+    "anthropic": " ",
     "kserve": "{'predictions': [{'label': 'POSITIVE'",
     "tritonclient": "'label': 'POSITIVE'",
 }

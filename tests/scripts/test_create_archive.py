@@ -8,6 +8,8 @@ import pytest
 
 from tests.standins.archives import write_weightless, write_yaml
 
+pytestmark = pytest.mark.server  # the command is another process
+
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "create_archive.py"
 
 

@@ -93,6 +93,14 @@ def test_a_chat_gets_the_assistants_message(model: Served) -> None:
     assert counted == {"input_tokens": message["usage"]["input_tokens"]}
 
 
+def test_an_empty_system_is_none(model: Served) -> None:
+    without, empty = (
+        ask(model, "v1/messages/count_tokens", messages=[USER], **given)
+        for given in ({}, {"system": ""})
+    )
+    assert without == empty
+
+
 def test_a_text_that_ends_by_itself_ends_the_turn(model: Served, monkeypatch: Any) -> None:
     task: Any = model.engine.task
     monkeypatch.setattr(

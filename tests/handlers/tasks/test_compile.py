@@ -62,6 +62,7 @@ def test_nothing_is_compiled_unless_configured(
     Engine.load(checkpoint(MODE), ModelConfig.parse({"handler": {"mode": MODE}}))
 
 
+@pytest.mark.server  # the compiler is another process
 def test_a_compiled_model_returns_the_same_logits(model: PretrainedModel, caplog: Any) -> None:
     expected = logits(model)
     with caplog.at_level(logging.INFO):
@@ -121,6 +122,7 @@ def test_a_model_that_compiles_but_does_not_run_runs_eagerly(
     assert engine.predict([Request("Ada")]) == expected
 
 
+@pytest.mark.server
 def test_a_compiled_model_runs_each_batch_once_at_load(
     checkpoint: Callable[..., Path], monkeypatch: Any
 ) -> None:

