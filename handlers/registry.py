@@ -174,6 +174,7 @@ EXPLANATION_TARGETS = Registry(
         "image_classification = image_labels:ClassTarget",
         "image_feature_extraction",
         "image_segmentation = image_labels:SegmentTarget",
+        "multimodal_embedding",
         "object_detection",
         "question_answering",
         "sentence_embedding = sentence_vectors:EmbeddingTarget",

@@ -251,13 +251,13 @@ class Checkpoint:
 
         It is the padding token unless that changes the model's output: the RoBERTa family derives
         position ids from padding, and decoders often pad with the end token. For these it is the
-        mask token, the unknown token or a space.
+        mask token, the unknown token, a space, or the first one, with which OpenAI's CLIP pads.
         """
         tokenizer, pad = self.text_tokenizer, self.text_tokenizer.pad_token_id
         if pad not in (None, tokenizer.eos_token_id) and not first_position(self.config):
             return int(pad)
         spaces = tokenizer(" ", add_special_tokens=False)["input_ids"]
-        candidates = (tokenizer.mask_token_id, tokenizer.unk_token_id, *spaces)
+        candidates = (tokenizer.mask_token_id, tokenizer.unk_token_id, *spaces, 0)
         neutral = (each for each in candidates if each not in (None, pad, tokenizer.eos_token_id))
         return int(next(neutral, pad or 0))
 

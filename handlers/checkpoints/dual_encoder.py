@@ -75,6 +75,12 @@ class DualEncoder(PreTrainedModel):
         module: torch.nn.Module = self.module.base_model
         return module
 
+    def get_input_embeddings(self) -> torch.nn.Module:
+        """Return the layer with the vectors of the tokens of texts."""
+        # Not all families name theirs for transformers; it is the first one in each of them.
+        layers = self.module.text_model.modules()
+        return next(each for each in layers if isinstance(each, torch.nn.Embedding))
+
     def forward(
         self, pixel_values: torch.Tensor | None = None, **inputs: torch.Tensor
     ) -> Mapping[str, torch.Tensor]:

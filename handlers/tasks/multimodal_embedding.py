@@ -14,12 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from tokenizers import Encoding
 from transformers import PreTrainedConfig, PreTrainedModel
 from typing_extensions import TypedDict
 
 from ..batching.padding import Batch, Padding, pad, run_in_groups, run_padded
 from ..batching.rows import Outputs, Row, RowOutcome
-from ..batching.tokenization import check_length, tokenize
+from ..batching.tokenization import PlainEncoding, Window, check_length, tokenize
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.dual_encoder import (
     OUTPUT,
@@ -31,7 +32,7 @@ from ..checkpoints.dual_encoder import (
 )
 from ..config.handler_section import HandlerSection
 from ..config.model_config import ModelConfig
-from ..errors import BadRequest, Unprocessable, attempt
+from ..errors import BadRequest, RequestError, Unprocessable, attempt
 from ..model import Model
 from ..process.deadline import NO_DEADLINE, Deadline, before
 from ..telemetry.metrics import Meter
@@ -84,14 +85,30 @@ class ImageObject(TypedDict):
 
 @dataclass(frozen=True)
 class TextInput:
-    """A text to embed, or the ids of its tokens with special ones."""
+    """A text to embed, or the ids of its tokens with special ones.
+
+    Attributes:
+        other: what an explanation compares it with.
+    """
 
     text: str | TokenIds
     parameters: MultimodalParameters
+    other: TextInput | ImageInput | None = None
 
 
 @dataclass(frozen=True)
-class TextRow(Row):
+class ImageInput(MediaInput):
+    """An image to embed.
+
+    Attributes:
+        other: what an explanation compares it with.
+    """
+
+    other: TextInput | ImageInput | None = None
+
+
+@dataclass(frozen=True)
+class TextRow(Window):
     """The tokens of a text.
 
     Attributes:
@@ -110,6 +127,7 @@ class Task(ImageTask):
 
     Attributes:
         dimension: the size of the vectors.
+        token_cost: what a token costs, in pixels.
     """
 
     auto_class = "AutoModelForZeroShotImageClassification"
@@ -140,7 +158,7 @@ class Task(ImageTask):
         self._pad_id = int(self.tokenizer.pad_token_id or 0)
         vision = getattr(checkpoint.config, "vision_config", None)
         patch = getattr(vision, "patch_size", None)
-        self._token_cost = (patch if isinstance(patch, int) else PATCH) ** 2
+        self.token_cost = (patch if isinstance(patch, int) else PATCH) ** 2
 
     @classmethod
     def auto_class_for(cls, config: PreTrainedConfig) -> str:
@@ -168,19 +186,35 @@ class Task(ImageTask):
     def parse(self, request: Request) -> Any:
         parameters: MultimodalParameters = self.read_parameters(request.parameters)
         parameters.check_dimensions(self.dimension)
-        name, value = _only_item(request.inputs)
-        if name == "image":
-            return MediaInput(self.files.file(value, "inputs"), parameters)
-        return TextInput(self._checked_text(value), parameters)
+        return self.read_item(request.inputs, "inputs", parameters)
+
+    def read_item(
+        self, value: Any, name: str, parameters: MultimodalParameters
+    ) -> TextInput | ImageInput:
+        """Return a text or an image of a request.
+
+        Args:
+            name: where it is in the request, for errors.
+
+        Raises:
+            RequestError: it is neither, or too large.
+        """
+        kind, given = _only_item(value, name)
+        if kind == "image":
+            return ImageInput(self.files.file(given, name), parameters)
+        return TextInput(self._checked_text(given, name), parameters)
 
     def encoding_cost(self, item: Any) -> int:
-        return 0 if isinstance(item, TextInput) else FILE_CHARACTERS
+        return FILE_CHARACTERS * sum(isinstance(each, ImageInput) for each in _with_other(item))
 
     def encode(self, inputs: Sequence[Any]) -> list[Any]:
-        texts = [item for item in inputs if isinstance(item, TextInput)]
-        encoded = iter(self._encode_texts(texts))
-        images = iter(super().encode([each for each in inputs if isinstance(each, MediaInput)]))
-        return [next(encoded if isinstance(item, TextInput) else images) for item in inputs]
+        items = [each for item in inputs for each in _with_other(item)]
+        texts = iter(self._encode_texts([each for each in items if isinstance(each, TextInput)]))
+        images = iter(super().encode([each for each in items if isinstance(each, ImageInput)]))
+        return [
+            _joined([next(texts if isinstance(each, TextInput) else images) for each in own])
+            for own in map(_with_other, inputs)
+        ]
 
     def run(
         self, model: Model, rows: Sequence[Any], meter: Meter, deadline: Deadline = NO_DEADLINE
@@ -191,7 +225,7 @@ class Task(ImageTask):
             return run_padded(
                 before(deadline, model.forward),
                 alike,
-                padding=self._padding,
+                padding=self.padding,
                 budget=self.budget,
                 per_token=(),
                 meter=meter,
@@ -204,7 +238,7 @@ class Task(ImageTask):
         """Return images as one batch, or texts."""
         if not isinstance(rows[0], TextRow):
             return super().collate(rows)
-        padded = pad(rows, self._padding)
+        padded = pad(rows, self.padding)
         return {name: padded[name] for name in self._text_inputs}
 
     def groups(self, rows: Sequence[Any]) -> list[Sequence[Any]]:
@@ -228,12 +262,17 @@ class Task(ImageTask):
         )
         return parameters.result(vector)
 
+    def vector(self, outputs: Outputs, parameters: MultimodalParameters) -> Any:
+        """Return the dimensions of a vector that a request keeps, in their own length."""
+        return cut_vector(outputs[OUTPUT], normalize=False, dimensions=parameters.dimensions)
+
     @property
-    def _padding(self) -> Padding:
+    def padding(self) -> Padding:
+        """How the tokens of texts are padded."""
         is_left = self.tokenizer.padding_side == "left"
         return Padding({"input_ids": self._pad_id}, "left" if is_left else "right")
 
-    def _checked_text(self, value: Any) -> str | TokenIds:
+    def _checked_text(self, value: Any, name: str) -> str | TokenIds:
         """Return a text, or token ids.
 
         Raises:
@@ -246,60 +285,85 @@ class Task(ImageTask):
             ids.check_length(limit)
             ids.check(self.checkpoint.vocab_size)
             return ids
-        text = check_text(value, "inputs", limit)
+        text = check_text(value, name, limit)
         if text[: len(IMAGE_URI)].lower() == IMAGE_URI:
             raise BadRequest(
-                'inputs is an image as a data URI, where a text is; send {"image": …}.'
+                f'{name} is an image as a data URI, where a text is; send {{"image": …}}.'
             )
         return text
 
     def _encode_texts(self, items: Sequence[TextInput]) -> list[Any]:
         """Return the row of each text; one that is too long is cut or refused."""
         texts = [(item.text, None) for item in items if isinstance(item.text, str)]
-        found = iter(tokenize(self.tokenizer, texts)["input_ids"] if texts else ())
+        found = iter(tokenize(self.tokenizer, texts).encodings or () if texts else ())
         return [
             attempt(
                 self._text_rows,
                 item,
-                list(item.text.ids if isinstance(item.text, TokenIds) else next(found)),
+                _without_text(item.text) if isinstance(item.text, TokenIds) else next(found),
             )
             for item in items
         ]
 
-    def _text_rows(self, item: TextInput, ids: list[int]) -> list[TextRow]:
-        return [TextRow(self._filled(self._cut(item, ids)), self._token_cost)]
+    def _text_rows(self, item: TextInput, encoding: Encoding) -> list[TextRow]:
+        cut = self._cut(item, encoding)
+        return [TextRow(self._filled(cut.ids), cut, self.token_cost)]
 
-    def _cut(self, item: TextInput, ids: list[int]) -> list[int]:
+    def _cut(self, item: TextInput, encoding: Encoding) -> Encoding:
         """Return the tokens of a text that the model reads.
 
         Raises:
             BadRequest: only special tokens would be left.
             RequestTooLarge: there are too many, and they are not to be cut.
         """
-        wanted = item.parameters
+        wanted, length = item.parameters, len(encoding)
         if wanted.max_length is not None:
             check_max_length(self.tokenizer, wanted.max_length)
         if not (self.limits.truncation if wanted.truncate is None else wanted.truncate):
-            check_length(len(ids), self.max_tokens, "the text")
-        limit = min(filter(None, (self.max_tokens, wanted.max_length)), default=len(ids))
-        if len(ids) <= limit:
-            return ids
+            check_length(length, self.max_tokens, "the text")
+        limit = min(filter(None, (self.max_tokens, wanted.max_length)), default=length)
+        if length <= limit:
+            return encoding
         side = wanted.truncation_direction
         if isinstance(item.text, TokenIds):
-            return list(item.text.truncate(limit, side).ids)
+            return _without_text(item.text.truncate(limit, side))
         options: dict[str, Any] = {"truncation": True, "max_length": limit}
-        encoding = tokenize(self.tokenizer, [(item.text, None)], truncation_side=side, **options)
-        return list(encoding["input_ids"][0])
+        cut = tokenize(self.tokenizer, [(item.text, None)], truncation_side=side, **options)
+        encodings: Any = cut.encodings
+        return encodings[0]
 
-    def _filled(self, ids: list[int]) -> dict[str, list[int]]:
+    def _filled(self, ids: Sequence[int]) -> dict[str, list[int]]:
         """Return the inputs of a text, with padding where the model reads a fixed length."""
         length = (self.checkpoint.limit or 0) if self._fills_texts else 0
-        row = pad([Row({"input_ids": ids})], self._padding, length)
+        row = pad([Row({"input_ids": ids})], self.padding, length)
         return {name: row[name][0].tolist() for name in self._text_inputs}
 
 
-def _only_item(inputs: Any) -> tuple[str, Any]:
+def _with_other(item: TextInput | ImageInput) -> list[TextInput | ImageInput]:
+    """Return an input, and the one that it is compared with."""
+    return [item, item.other] if item.other else [item]
+
+
+def _joined(encoded: Sequence[list[Any] | RequestError]) -> list[Any] | RequestError:
+    """Return the rows of several inputs in one list, or the first error."""
+    rows: list[Any] = []
+    for each in encoded:
+        if isinstance(each, RequestError):
+            return each
+        rows += each
+    return rows
+
+
+def _without_text(ids: TokenIds) -> Any:
+    """Return tokens that are the whole input: they have no places in a text."""
+    return PlainEncoding(ids.ids, [0] * len(ids.ids))
+
+
+def _only_item(inputs: Any, where: str) -> tuple[str, Any]:
     """Return whether inputs are a text or an image, and the one that they are.
+
+    Args:
+        where: the name of the inputs in the request, for errors.
 
     Raises:
         BadRequest: they are neither.
@@ -317,7 +381,7 @@ def _only_item(inputs: Any) -> tuple[str, Any]:
             return "image", value
     if isinstance(inputs, Mapping) and inputs.keys() == {"text", "image"}:
         raise Unprocessable(
-            "inputs has a text and an image, and this model makes a vector of one of them; send"
+            f"{where} has a text and an image, and this model makes a vector of one of them; send"
             " each by itself."
         )
-    raise BadRequest(f"inputs must be {FORMS}, and is {json_type(inputs)}.")
+    raise BadRequest(f"{where} must be {FORMS}, and is {json_type(inputs)}.")

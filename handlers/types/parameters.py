@@ -274,6 +274,10 @@ class ImageExplanationParameters(ExplanationParameters):
         return stride
 
 
+class MultimodalExplanationParameters(TextExplanationParameters, ImageExplanationParameters):
+    """How to explain by the tokens or words of a text, or by the patches of an image."""
+
+
 def split_parameters(
     kind: type[ExplanationParameters], given: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -20,6 +20,7 @@ from ...batching.words import WordTokens, WordWindow
 from ...errors import BadRequest, Unprocessable
 from ...model import Model
 from ...process.deadline import Deadline
+from ...tasks import multimodal_embedding
 from ...tasks.base import Label
 from ...tasks.bases.text import TextTask
 from ...types.parameters import Granularity, TextExplanationParameters
@@ -68,7 +69,7 @@ def segment_tokens(
         texts: the text, or both texts of a pair.
     """
     encoding = row.encoding
-    indices = range(len(row))
+    indices = range(len(encoding.tokens))
     if granularity == "token":
         return [_segment(encoding, texts, [index]) for index in indices]
     words = groupby(indices, key=lambda index: _word_id(encoding, index))
@@ -302,7 +303,7 @@ def _first_token(row: Values, segment: Segment) -> float:
     return 0.0 if segment.special else float(row[segment.tokens[0]])
 
 
-TaskT = TypeVar("TaskT", bound=TextTask[Any, Any])
+TaskT = TypeVar("TaskT", bound=TextTask[Any, Any] | multimodal_embedding.Task)
 
 
 class Segments(TypedDict):

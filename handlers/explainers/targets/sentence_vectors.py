@@ -72,12 +72,7 @@ class EmbeddingTarget(TextExplanationTarget[sentence_embedding.Task]):
         vector, *others = (
             self.task.vector(each, normalize=False, dimensions=size) for each in state.outputs
         )
-        if others:
-            comparison, score = Comparison(torch.from_numpy(others[0])), cosine(vector, others[0])
-        else:
-            # The cosine of a vector with itself is at its maximum, where its gradient is zero.
-            comparison = Comparison(torch.from_numpy(unit_vector(vector)), "dot")
-            score = float(np.linalg.norm(vector))
+        comparison, score = compared(vector, *others)
         return [AttributionTarget(row, self.segments(state), OUTPUT, (), score, comparison)]
 
     def describe(self, state: RequestState, selected: AttributionTarget) -> dict[str, Any]:
@@ -169,6 +164,14 @@ class SimilarityTarget(TextExplanationTarget[sentence_similarity.Task]):
         if target is None:
             return int(np.argmax(self.task.similarities(state.outputs)))
         return as_integer(target, "target", len(state.outputs) - 1)
+
+
+def compared(vector: Vector, other: Vector | None = None) -> tuple[Comparison, float]:
+    """Return what explains the cosine of two vectors, or the length of one, and its value."""
+    if other is not None:
+        return Comparison(torch.from_numpy(other)), cosine(vector, other)
+    # The cosine of a vector with itself is at its maximum, where its gradient is zero.
+    return Comparison(torch.from_numpy(unit_vector(vector)), "dot"), float(np.linalg.norm(vector))
 
 
 def cosine(first: Vector, second: Vector) -> float:
