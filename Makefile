@@ -57,6 +57,8 @@ install = $(UV) pip install $(if $(TORCH_BACKEND),--torch-backend $(TORCH_BACKEN
 # of them, and orders the files. Where one of them ends, the run fails: with another in its place, pytest-xdist
 # waits forever for the tests that the first one had.
 PARALLEL := --numprocesses 3 --dist loadgroup --no-loadscope-reorder --max-worker-restart 0
+# Tests that compare whole models, which `make test-comparisons` runs and `make test` does not.
+COMPARED := tests/catalogue tests/handlers/export tests/handlers/formats tests/hostile tests/reference
 TESTED := $(TEST_READY) models browser wrk $(CLIENTS)/.ready $(OLDER_CLIENTS)/.ready $(DOCS)/.ready
 # Tests that need no environment or quiet machine of their own.
 HERE := not vllm and not ray and not soak
@@ -72,7 +74,7 @@ SERVED = $(or $(MODES),$(shell $(RUN) -m hf_serve.scripts.default_modes))
 
 .DEFAULT_GOAL := help
 .PHONY: archives bench bench-embeddings bench-generation bench-images bench-rerank browser clean demo docs durations golden help install lint lock models serve serve-kserve serve-ray soak stop \
-  stop-kserve stop-ray test test-e2e test-kserve test-latest test-nightly test-ray test-soak test-vllm train-demo-models wrk
+  stop-kserve stop-ray test test-comparisons test-e2e test-kserve test-latest test-nightly test-ray test-soak test-vllm train-demo-models wrk
 
 help:
 	@echo "make demo         serve small models, send each a request, stop"
@@ -85,6 +87,7 @@ help:
 	@echo "make stop-kserve  stop that server"
 	@echo "make install      create .venv with the kit and what serving needs; demo, serve and test do it too"
 	@echo "make test         run the unit and contract tests"
+	@echo "make test-comparisons  compare exports, the catalogue and other libraries with checkpoints"
 	@echo "make test-e2e     run the tests that send requests to real servers"
 	@echo "make test-latest  run a small set of tests with the newest transformers"
 	@echo "make test-nightly run every test, also those with vLLM and Ray, and under faults"
@@ -237,7 +240,11 @@ soak: $(READY)
 
 # Unit and contract tests, with one server.
 test: $(TESTED)
-	$(RUN) -m pytest $(PARALLEL) -m "not server and not nightly and $(HERE)" --ignore tests/e2e
+	$(RUN) -m pytest $(PARALLEL) -m "not server and not nightly and $(HERE)" $(patsubst %,--ignore %,tests/e2e $(COMPARED))
+
+# Answers of exports, of the catalogue and of other libraries beside those of checkpoints, and hostile requests.
+test-comparisons: $(TESTED)
+	$(RUN) -m pytest $(PARALLEL) -m "not server and not nightly and $(HERE)" $(COMPARED)
 
 # Requests to real servers, and the tests of commands and engines that are other processes.
 test-e2e: $(TESTED)

@@ -13,5 +13,5 @@ CASES = ModeCases(
         {"precision": "ubinary", "encoding_format": "base64"},
     ],
     brief={"dimensions": 3},
-    rows=[{"image": each} for each in IMAGES],
+    rows=[{"text": each} for each in (FINE, ODD, LONG)],
 )
