@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from copy import copy
 from typing import Any
 
 from hypothesis import strategies as st
@@ -151,3 +153,14 @@ def malformed(mode: str, path: str) -> st.SearchStrategy[Question]:
 def malformed_chats(path: str) -> st.SearchStrategy[Question]:
     """Return requests to the chat path of a model that OpenAI's API refuses."""
     return _wrong_chats().map(lambda value: _question(f"{path}/1.0/v1/chat/completions", value))
+
+
+def with_others(value: Any) -> Iterator[Any]:
+    """Return a value of JSON with each of its parts replaced by one of another type."""
+    yield from ({}, [], [[]], 5, None, "a")
+    if isinstance(value, dict | list):
+        for key in value if isinstance(value, dict) else range(len(value)):
+            for other in with_others(value[key]):
+                changed = copy(value)
+                changed[key] = other
+                yield changed

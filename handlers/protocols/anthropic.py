@@ -257,7 +257,7 @@ class BlockReader:
             RequestError: a block is wrong, or of a type that this model does not read.
         """
         role, content = message.get("role"), message.get("content")
-        if role not in self._readers:
+        if not isinstance(role, str) or role not in self._readers:
             raise BadRequest(
                 f"{name}.role is {quote(role)}; send {enumerate_names(self._readers)}."
             )

@@ -109,7 +109,8 @@ def _part(part: Any, name: str, reads_images: bool) -> dict[str, Any]:
 
 
 def _reasoning(item: Mapping[str, Any], name: str, reads_images: bool) -> Message:
-    parts = [*(item.get("content") or ()), *(item.get("summary") or ())]
+    lists = [item.get(key) or [] for key in ("content", "summary")]
+    parts = [part for each in lists for part in (each if isinstance(each, list) else [each])]
     if not all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in parts):
         raise BadRequest(f"{name} has thoughts without a text.")
     text = "\n".join(part["text"] for part in parts)

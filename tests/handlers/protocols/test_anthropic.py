@@ -13,6 +13,7 @@ from hf_serve.handlers.http.response import HttpResponse
 from hf_serve.handlers.telemetry.metrics import Meter
 from tests.handlers.generation.test_chat import WITH_TOOLS
 from tests.images import TEXTS
+from tests.malformed import with_others
 from tests.modes.image_text_to_text import chat_about
 from tests.scripted import write
 from tests.sentences import Sentence
@@ -349,6 +350,7 @@ def with_tools(*tools: Any, **more: Any) -> dict[str, Any]:
             400,
             ["messages[0].role", "tool"],
         ),
+        ({**CHAT, "messages": [{"role": {}, "content": "a"}]}, 400, ["messages[0].role", "{}"]),
         ({**CHAT, "messages": [{"role": "user"}]}, 400, ["messages[0].content", "null"]),
         ({**CHAT, "system": [{"type": "image", "source": PNG}]}, 422, ["system[0]", "image"]),
         (with_blocks("user", 5), 400, ["messages[0].content[0]"]),
@@ -423,3 +425,22 @@ def test_a_model_that_reads_images_takes_them(served: Callable[..., Served]) -> 
     for source, status in (({"type": "file"}, 422), ({"type": "url", "url": "http://a.b/c"}, 422)):
         answer = call(vision, with_blocks("user", {"type": "image", "source": source}))
         assert answer.status == status, answer.body
+
+
+def test_a_part_of_another_type_is_no_error_of_the_server(model: Served) -> None:
+    blocks = [{"type": "text", "text": "a"}, RESULT]
+    called = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {"a": 1}}
+    body = {
+        "messages": [
+            {"role": "assistant", "content": [called]},
+            {"role": "user", "content": blocks},
+        ],
+        "system": [{"type": "text", "text": "Be brief."}],
+        "tools": [{"name": "look", "input_schema": {"type": "object", "properties": {}}}],
+        "tool_choice": {"type": "auto"},
+        "thinking": {"type": "disabled"},
+        "stop_sequences": ["a"],
+        "max_tokens": 1,
+    }
+    for changed in with_others(body):
+        assert call(model, changed).status < 500, changed

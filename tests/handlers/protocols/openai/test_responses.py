@@ -15,6 +15,7 @@ from hf_serve.handlers.telemetry.metrics import Meter
 from tests.e2e.clients import run_client
 from tests.handlers.generation.test_chat import CHAT, TEMPLATE
 from tests.images import TEXTS
+from tests.malformed import with_others
 from tests.modes.image_text_to_text import chat_about
 from tests.scripted import write
 from tests.sentences import Sentence
@@ -445,3 +446,24 @@ def test_the_types_of_openais_client_fit(model: Served, monkeypatch: Any) -> Non
         streams += events(call(model, {**body, "stream": True}))
     found = run_client("openai_response_types", responses=responses, events=streams)
     assert found == {"responses": len(responses), "events": len(streams)}
+
+
+def test_a_part_of_another_type_is_no_error_of_the_server(served: Callable[..., Served]) -> None:
+    called = {"type": "function_call", "call_id": "c", "name": "find", "arguments": "{}"}
+    thoughts = {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "x"}]}
+    body = {
+        "input": [
+            {"type": "message", "role": "user", "content": PARTS[:1]},
+            called,
+            {"type": "function_call_output", "call_id": "c", "output": "x"},
+            thoughts,
+        ],
+        "tools": [FIND, RUN],
+        "text": {"format": {"type": "text"}},
+        "reasoning": {"effort": "low"},
+        "include": ["reasoning.encrypted_content"],
+        "max_output_tokens": 1,
+    }
+    model = served("text_generation")
+    for changed in with_others(body):
+        assert call(model, changed).status < 500, changed
