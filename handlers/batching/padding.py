@@ -43,10 +43,6 @@ class Padding:
     unnumbered: int | None = None
     min_width: int = 1
 
-    def width(self, rows: Sequence[Row]) -> int:
-        """Return the number of columns of a batch of rows."""
-        return max(self.min_width, *map(len, rows))
-
 
 def group_by_length(
     lengths: Sequence[int],
@@ -85,7 +81,7 @@ def pad(rows: Sequence[Row], padding: Padding, least_width: int = 0) -> Batch:
     Returns:
         Tensors of shape (rows, width), or (rows, width, size) for the inputs of `padding.sizes`.
     """
-    width = max(least_width, padding.width(rows))
+    width = max(least_width, padding.min_width, *map(len, rows))
     batch = {}
     for name in rows[0].features:
         shape = (len(rows), width, padding.sizes.get(name, 1))
@@ -114,7 +110,6 @@ def without_padding(
     per_token: Iterable[str],
 ) -> list[Outputs]:
     """Return the outputs of each row of a padded batch."""
-    width = padding.width(rows)
     arrays = {}
     for name, tensor in outputs.items():
         arrays[name] = to_numpy(tensor)
@@ -123,8 +118,9 @@ def without_padding(
         own = {}
         for name, array in arrays.items():
             values = array[position]
-            real = unpadded(len(row), width, padding.side)
-            own[name] = values[real] if name in per_token else values
+            if name in per_token:
+                values = values[unpadded(len(row), len(values), padding.side)]
+            own[name] = values
         found.append(own)
     return found
 

@@ -209,7 +209,7 @@ class Checkpoint:
         """Names that transformers gives weights, by patterns of their names in the file."""
         return {}
 
-    @property
+    @cached_property
     def independent_labels(self) -> bool:
         """Whether the model is a multi-label classifier."""
         return bool(self.config.problem_type == "multi_label_classification")

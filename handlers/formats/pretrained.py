@@ -129,6 +129,8 @@ class PretrainedModel(Model):
         self._outputs = outputs
         self._packable: Packable | None = None
         self._adapters = adapters
+        # Runs a batch with the adapters of its rows; the block gets what the module takes.
+        self._adapted = adapters.of_batch if adapters else nullcontext
         lookup = module.can_generate() and _can_take_back(module)
         self.capabilities = ModelCapabilities(
             pools_chunks=isinstance(module, ModelWithPooling),
@@ -220,12 +222,6 @@ class PretrainedModel(Model):
 
     def release_adapters(self) -> int:
         return self._adapters.release() if self._adapters else 0
-
-    def _adapted(
-        self, batch: Mapping[str, torch.Tensor]
-    ) -> AbstractContextManager[Mapping[str, torch.Tensor]]:
-        """Run a batch with the adapters of its rows; the block gets what the module takes."""
-        return self._adapters.of_batch(batch) if self._adapters else nullcontext(batch)
 
     @torch.inference_mode()
     def forward_packed(self, packed: PackedBatch) -> Mapping[str, torch.Tensor]:

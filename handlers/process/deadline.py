@@ -143,7 +143,8 @@ def before(
     """
 
     def call_in_time(argument: Argument) -> Result:
-        deadline.check_together()
+        if deadline.passed_together():
+            raise DeadlineExceeded
         return function(argument)
 
     return call_in_time

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -43,7 +44,9 @@ class Meter:
     """
 
     counts: Counter[str] = field(default_factory=Counter)
-    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    seconds: defaultdict[str, float] = field(
+        default_factory=partial(defaultdict[str, float], float)
+    )
 
     def count(self, **amounts: int) -> None:
         """Add to the named counts."""
