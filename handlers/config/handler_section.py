@@ -396,8 +396,8 @@ class GenerationKeys(_Section):
     )
     stored_responses: NonNegativeInt = Field(
         default=0,
-        description="Number of the last responses of OpenAI's `responses` that each worker keeps "
-        "in memory for `previous_response_id`. Set it with one worker only.",
+        description="Number of the last responses of OpenAI's `responses` that the worker keeps "
+        "in memory for `previous_response_id`. Needs `maxWorkers: 1`.",
     )
     reasoning_parser: ReasoningParser | None = Field(
         default=None,

@@ -226,6 +226,17 @@ class ModelConfig(TorchServeSection):
         return self
 
     @model_validator(mode="after")
+    def _check_stored_responses(self) -> ModelConfig:
+        """Check that one worker has all responses that later requests go on from."""
+        if self.handler.stored_responses and self.maxWorkers > 1:
+            raise ValueError(
+                f"handler.stored_responses is {self.handler.stored_responses} and maxWorkers is"
+                f" {self.maxWorkers}; set maxWorkers to 1, because each worker stores its own"
+                " responses"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_timeouts(self) -> ModelConfig:
         """Check that a batch of predictions and explanations ends before `responseTimeout`."""
         explain_timeout = self.handler.explain_timeout or 0

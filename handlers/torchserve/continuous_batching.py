@@ -15,13 +15,10 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
-import psutil
-
-from ..compat.torchserve import has_older_worker
 from ..config.model_config import ModelConfig
 from ..dispatcher import Dispatcher
 from ..engine import BaseEngine
-from ..errors import RequestError, WrongConfig, classify
+from ..errors import RequestError, classify
 from ..http.request import HttpRequest, is_grpc
 from ..http.response import HttpResponse, error_response, has_failed
 from ..process.deadline import Deadline
@@ -30,7 +27,7 @@ from ..process.watchdog import Watchdog, end_worker
 from ..telemetry.metrics import Meter, MetricsReporter
 from ..telemetry.tracing import TracedMeter, Tracer
 from .request_threads import Ready, RequestThreads, Send
-from .worker import Headers, Worker, headers_of, log_failure, set_response
+from .worker import Headers, Worker, headers_of, log_failure, require_single_worker, set_response
 
 # New requests wait until a call returns, and each call passes all requests again. A call waits as
 # long as passing takes fifty times, and a short time where a client is likely to send its next one.
@@ -38,25 +35,6 @@ CALL_SECONDS = 0.02
 SECONDS_PER_REQUEST = 0.0025
 SECONDS_PER_BYTE = 1e-8
 MAX_CALL_SECONDS = 1.0
-
-
-def check_single_worker() -> None:
-    """Check that this is the only worker of its model.
-
-    A worker of TorchServe 0.12 that has no requests holds the lock of the model's queue until the
-    next one arrives. Another one needs this lock between two parts of its responses, which do not
-    leave meanwhile. Source: `Model.pollInferJob` and `ContinuousBatching.pollBatch`.
-
-    Raises:
-        WrongConfig: TorchServe has started another one before.
-    """
-    if has_older_worker(psutil.Process()):
-        raise WrongConfig(
-            "continuousBatching",
-            "this model has a worker already, and responses of one worker would wait in TorchServe"
-            " while another one has no requests",
-            "set minWorkers and maxWorkers to 1",
-        )
 
 
 class ContinuousResponses:
@@ -196,7 +174,13 @@ class ContinuousWorker(Worker):
     """A worker that answers each request by itself."""
 
     def __init__(self, context: Any, config: ModelConfig) -> None:
-        check_single_worker()
+        # A worker of TorchServe 0.12 that has no requests holds the lock of the model's queue until
+        # the next one arrives. Another one needs this lock between two parts of its responses.
+        # Source: `Model.pollInferJob` and `ContinuousBatching.pollBatch`.
+        require_single_worker(
+            "continuousBatching",
+            "responses of one worker would wait in TorchServe while another one has no requests",
+        )
         super().__init__(context, config)
         self._responses = ContinuousResponses(
             self.dispatcher,

@@ -14,14 +14,15 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+import psutil
 from ts.handler_utils.utils import send_intermediate_predict_response
 from ts.metrics.metric_type_enum import MetricTypes
 
 from ..checkpoints.placement import pick_device
-from ..compat.torchserve import is_connected, send_parts
+from ..compat.torchserve import has_older_worker, is_connected, send_parts
 from ..config.model_config import ModelConfig, serving_defaults
 from ..dispatcher import Dispatcher
-from ..errors import WorkerHangs
+from ..errors import WorkerHangs, WrongConfig
 from ..http.limits import server_limits
 from ..http.request import HttpRequest, is_grpc
 from ..http.response import JSON, HttpResponse, error_response, has_failed
@@ -56,6 +57,11 @@ class Worker:
     """
 
     def __init__(self, context: Any, config: ModelConfig) -> None:
+        if config.handler.stored_responses and not config.torchrun:
+            require_single_worker(
+                "handler.stored_responses",
+                "a request would go to a worker that has not the response that it goes on from",
+            )
         properties, described = context.system_properties, context.manifest["model"]
         self.device = pick_device(properties)
         workers = 1 if config.continuousBatching else config.maxWorkers
@@ -155,6 +161,24 @@ class Worker:
             failure = error_response(WorkerHangs())
             send_failures(context, dict.fromkeys(range(len(headers)), failure))
         end_worker()
+
+
+def require_single_worker(key: str, reason: str) -> None:
+    """Check that TorchServe has started no other worker of this model before.
+
+    Args:
+        key: the key of the YAML that needs a single worker.
+        reason: what is wrong with several.
+
+    Raises:
+        WrongConfig: there is another one.
+    """
+    if has_older_worker(psutil.Process()):
+        raise WrongConfig(
+            key,
+            f"this model has a worker already, and {reason}",
+            "set minWorkers and maxWorkers to 1",
+        )
 
 
 def _shared(http_requests: Sequence[HttpRequest]) -> list[SharedRequest]:

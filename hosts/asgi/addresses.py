@@ -5,7 +5,9 @@ The table is what the application finds requests by, and what `/openapi.json` an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -121,6 +123,9 @@ ADDRESSES = (
     Address("/", Api.GENERATION, example={"inputs": _TEXT}),
 )
 BY_PATH = {each.path: each for each in ADDRESSES}
+RESPONSES = "/v1/responses"
+# A stored response, whose id begins with a hash of the name of its model.
+STORED_RESPONSE = re.compile(RESPONSES + r"/(?P<id>[^/]+)(?P<items>/input_items)?")
 
 # What models of each mode do, as their tasks declare it. The application imports no task, because
 # that takes seconds and all of torch.
@@ -145,6 +150,17 @@ ABILITIES: Mapping[str, tuple[str, ...]] = {
     "zero_shot_classification": ("decides",),
     "zero_shot_token_classification": ("redacts",),
 }
+
+
+def model_of_response(response_id: str, names: Iterable[str]) -> str:
+    """Return which of some models has made a response; empty where none of them has.
+
+    `id_prefix` of :mod:`hf_serve.handlers.protocols.openai.responses` writes the ids.
+    """
+    for name in names:
+        if response_id.startswith(f"resp_{hashlib.sha256(name.encode()).hexdigest()[:8]}"):
+            return name
+    return ""
 
 
 def api_of(path: str) -> Api:

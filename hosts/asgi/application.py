@@ -21,7 +21,15 @@ from hf_serve.handlers import __version__
 from hf_serve.handlers.errors import Overloaded, RequestError, classify
 from hf_serve.hosts.asgi import documentation, page
 from hf_serve.hosts.asgi.access import ApiKeys
-from hf_serve.hosts.asgi.addresses import ABILITIES, BY_PATH, Address, Api, api_of
+from hf_serve.hosts.asgi.addresses import (
+    ABILITIES,
+    BY_PATH,
+    STORED_RESPONSE,
+    Address,
+    Api,
+    api_of,
+    model_of_response,
+)
 from hf_serve.hosts.asgi.backend import (
     KNOWN_MAX_AGE,
     Answer,
@@ -33,6 +41,7 @@ from hf_serve.hosts.asgi.backend import (
 from hf_serve.hosts.asgi.errors import (
     ModelNotNamed,
     NoSuchAbility,
+    NoSuchResponse,
     NotLoaded,
     UnknownModel,
     error_response,
@@ -60,6 +69,7 @@ DESCRIBED = re.compile(r"/models/(?P<model>[^/]+)")
 # OpenAI's paths as KServe has them.
 KSERVES_OPENAI = "/openai/v1/"
 MODEL_HEADER = "x-model"
+METHOD_OVERRIDE = "x-http-method-override"
 BODY_SECONDS = 60.0
 # A name that is not known is asked for again, and so are the models of a list.
 MAX_AGE = 1.0
@@ -180,7 +190,14 @@ class Application:
         address = BY_PATH.get(path)
         if request.method not in (allowed := self._methods(path)):
             raise MethodNotAllowed(allowed)
-        if address is None:
+        headers = self._settings.keys.without_key(request.scope["headers"])
+        if stored := STORED_RESPONSE.fullmatch(path):
+            route, is_native = await self._stored_response(request, stored["id"]), False
+            # The handler gets no query and no method of a request.
+            body = json.dumps(dict(request.query_params)).encode()
+            headers = [each for each in headers if each[0].lower() != b"content-type"]
+            headers.append((b"content-type", b"application/json"))
+        elif address is None:
             route, is_native = await self._native(request)
             body = await self._body(request)
         else:
@@ -190,7 +207,6 @@ class Application:
         query = request.scope["query_string"]
         raw = request.scope.get("raw_path") or quote(path).encode()
         target = (raw + b"?" + query if query else raw).decode("latin-1")
-        headers = self._settings.keys.without_key(request.scope["headers"])
         return ModelRequest(request.method, target, headers, body, route, is_native)
 
     def _methods(self, path: str) -> list[str]:
@@ -198,6 +214,8 @@ class Application:
         about = ["GET", "HEAD"] if path in HEALTH or path in self._pages else []
         if path in BY_PATH:
             return [*about, BY_PATH[path].method]
+        if stored := STORED_RESPONSE.fullmatch(path):
+            return ["GET"] if stored["items"] else ["GET", "DELETE"]
         return about or list(METHODS)
 
     async def _native(self, request: Request) -> tuple[Route, bool]:
@@ -218,6 +236,20 @@ class Application:
         # Triton's versions are whole numbers.
         version = entry.version if entry.version == f"{version}.0" else version
         return Route(entry.name, version, {"url_path": path.lstrip("/")}), False
+
+    async def _stored_response(self, request: Request, response_id: str) -> Route:
+        """Return the route to the model that has made a response.
+
+        Raises:
+            NoSuchResponse: there is none, or it was unloaded since.
+        """
+        models = await self._backend.models(KNOWN_MAX_AGE)
+        name = request.query_params.get("model") or request.headers.get(MODEL_HEADER, "")
+        name = name or model_of_response(response_id, models)
+        if not name or (await self._known(name)).state == State.UNLOADED:
+            raise NoSuchResponse(response_id)
+        path = request.scope["path"].lstrip("/")
+        return Route(name, "", {"url_path": path, METHOD_OVERRIDE: request.method})
 
     async def _body(self, request: Request) -> bytes:
         limits = self._settings

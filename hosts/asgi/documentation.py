@@ -17,6 +17,14 @@ OPENAPI = "3.1.1"
 OTHERS: tuple[tuple[str, str, Api, str], ...] = (
     ("GET", "/v1/models", Api.OPENAI, "All models with their state and last error."),
     ("GET", "/v1/models/{model}", Api.OPENAI, "A model, and whether it is ready."),
+    ("GET", "/v1/responses/{response_id}", Api.OPENAI, "A stored response."),
+    ("DELETE", "/v1/responses/{response_id}", Api.OPENAI, "Delete a stored response."),
+    (
+        "GET",
+        "/v1/responses/{response_id}/input_items",
+        Api.OPENAI,
+        "The items that a stored response answers.",
+    ),
     ("POST", "/v1/models/{model}:predict", Api.TORCHSERVE, "KServe V1."),
     ("POST", "/v1/models/{model}:explain", Api.TORCHSERVE, "KServe V1."),
     ("GET", "/v2/models/{model}", Api.OPEN_INFERENCE, "Inputs and outputs of a model."),
@@ -60,7 +68,7 @@ def openapi(models: Mapping[str, ModelEntry]) -> dict[str, Any]:
         if "{" in path:
             operation["parameters"] = [
                 _parameter(name, "path", list(models) if name == "model" else None)
-                for name in ("model", "version")
+                for name in ("model", "version", "response_id")
                 if f"{{{name}}}" in path
             ]
         if method == "POST":

@@ -59,6 +59,13 @@ class ModelNotNamed(BadRequest):
         )
 
 
+class NoSuchResponse(NotFound):
+    """No model has made a response with an id, or it is unloaded since."""
+
+    def __init__(self, response_id: str) -> None:
+        super().__init__(f"No model here has the response {response_id[:200]!r}.")
+
+
 class NotLoaded(Overloaded):
     """The model did not load."""
 

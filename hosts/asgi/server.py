@@ -63,7 +63,7 @@ def create_application(backend: Backend, settings: ServerSettings) -> Any:
     return CORSMiddleware(
         application,
         allow_origins=list(settings.origins),
-        allow_methods=["GET", "POST", "PUT"],
+        allow_methods=["GET", "POST", "PUT", "DELETE"],
         allow_headers=["*"],
         expose_headers=["*"],
     )

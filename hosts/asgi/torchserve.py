@@ -36,7 +36,7 @@ from hf_serve.hosts.asgi.store_follower import OpenRequests, StoreFollower
 from hf_serve.hosts.tracebacks import last_error
 
 # What TorchServe adds to the headers of a request.
-OWN_HEADERS = frozenset({b"url_path", b"explain", b"describe"})
+OWN_HEADERS = frozenset({b"url_path", b"explain", b"describe", b"x-http-method-override"})
 MAX_CONNECTIONS = 1024
 ABOUT_SECONDS = 10.0
 # How old the states may be while a model loads.

@@ -18,6 +18,7 @@ from hf_serve.handlers.http.request import HttpRequest
 from hf_serve.handlers.http.response import HttpResponse
 from hf_serve.handlers.process.deadline import Deadline
 from hf_serve.handlers.telemetry.metrics import Meter
+from hf_serve.handlers.torchserve import worker as worker_module
 from hf_serve.handlers.transformers_handler import TransformersHandler
 from tests.clock import Clock
 from tests.sentences import refused
@@ -52,6 +53,19 @@ def send(worker: Any, *rows: tuple[dict[str, Any], dict[str, Any]]) -> list[Any]
     made.request_processor = [RequestProcessor(headers) for _, headers in rows]
     made.metrics.request_ids = {number: f"id-{number}" for number in range(len(rows))}
     return list(handler.handle([row for row, _ in rows], made))
+
+
+@pytest.mark.parametrize(
+    "keys", [{"handler": {"stored_responses": 5}}, {"continuousBatching": True}]
+)
+def test_a_second_worker_of_a_model_that_needs_one_does_not_load(
+    tmp_path: Path, monkeypatch: Any, keys: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(worker_module, "has_older_worker", lambda _: True)
+    config = {**keys, "handler": {"mode": "text_generation", **keys.get("handler", {})}}
+    (key,) = keys
+    with refused(WrongConfig, key, "worker", "maxWorkers"):
+        TransformersHandler().initialize(context(tmp_path, config))
 
 
 def test_each_row_has_its_own_status_and_content_type(worker: Any) -> None:

@@ -22,7 +22,7 @@ from ..base import NO_BODY, BaseProtocol, ParsedRequest, Route, with_names
 from .audio import Speech, Transcriptions, Translations
 from .decisions import Decisions
 from .embeddings import Embeddings
-from .endpoint import Endpoint, model_entries
+from .endpoint import Call, Endpoint, model_entries
 from .errors import ModelNotFound, error_body, key_names, to_openai_error
 from .generation import Chat, Completions
 from .images import Images
@@ -39,6 +39,8 @@ PATH = re.compile(
     r"|decisions|systemone|score|classify|pooling)(/[^:]*)?"
 )
 MODELS = "models"
+# The beginning of the path of a stored response.
+STORED = "responses/"
 ENDPOINTS: tuple[type[Endpoint[Any]], ...] = (
     Chat,
     Completions,
@@ -80,7 +82,10 @@ class Protocol(BaseProtocol):
 
     def __init__(self, model: ModelInfo) -> None:
         super().__init__(model)
-        self._endpoints = {each.path(): each(model) for each in ENDPOINTS}
+        self._responses = Responses(model)
+        self._endpoints: dict[str, Endpoint[Any]] = {
+            each.path(): self._responses if each is Responses else each(model) for each in ENDPOINTS
+        }
 
     @property
     def paths(self) -> Collection[str] | None:
@@ -95,15 +100,19 @@ class Protocol(BaseProtocol):
         if path == MODELS or path.startswith(f"{MODELS}/"):
             name = path.removeprefix(MODELS).strip("/")
             self._check_model(name)
-            return ParsedRequest(http_request, checks_health=bool(name))
+            models = self._models(http_request)
+            return ParsedRequest(http_request, context=models, checks_health=bool(name))
+        if path.startswith(STORED):
+            found = self._responses.stored(http_request, path.removeprefix(STORED))
+            return ParsedRequest(http_request, context=found)
         if path not in self._endpoints:
             known = ", ".join([*self._endpoints, MODELS])
             raise NotFound(f"There is no {shorten(path)} here; there are {known}.")
         return self._endpoints[path].parse(http_request)
 
     def write(self, parsed: ParsedRequest, outcomes: Sequence[Any]) -> HttpResponse:
-        if parsed.context is None:
-            return HttpResponse(encode_json(self._models(parsed.http_request)))
+        if not isinstance(parsed.context, Call):
+            return HttpResponse(encode_json(parsed.context))
         endpoint: Endpoint[Any] = parsed.context.endpoint
         if error := endpoint.failure(parsed, outcomes):
             return self._failed(parsed, error)

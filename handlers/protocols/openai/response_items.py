@@ -62,6 +62,21 @@ def chat_messages(items: Sequence[Mapping[str, Any]], *, reads_images: bool) -> 
     return messages
 
 
+def listed_items(items: Sequence[Mapping[str, Any]]) -> list[Message]:
+    """Return the items of an input as lists of a stored response have them: with ids and parts."""
+    return [_listed(item, at) for at, item in enumerate(items)]
+
+
+def _listed(item: Mapping[str, Any], at: int) -> Message:
+    kind, content = item.get("type") or "message", item.get("content")
+    listed = {**item, "id": item.get("id") or f"item_{at}", "type": kind}
+    if kind == "message" and isinstance(content, str):
+        is_answer = item.get("role") == "assistant"
+        part = {"type": "output_text", "annotations": []} if is_answer else {"type": "input_text"}
+        listed["content"] = [{**part, "text": content}]
+    return listed
+
+
 def _is_continued(last: Message, new: Message) -> bool:
     """Return whether the assistant's message goes on with calls, or thoughts with a message."""
     if not last["role"] == new["role"] == "assistant":
@@ -109,8 +124,12 @@ def _part(part: Any, name: str, reads_images: bool) -> dict[str, Any]:
 
 
 def _reasoning(item: Mapping[str, Any], name: str, reads_images: bool) -> Message:
-    lists = [item.get(key) or [] for key in ("content", "summary")]
-    parts = [part for each in lists for part in (each if isinstance(each, list) else [each])]
+    parts: list[Any] = []
+    for key in ("content", "summary"):
+        given = item.get(key) or []
+        if not isinstance(given, list):
+            raise BadRequest(f"{name}.{key} must be a list, and is {json_type(given)}.")
+        parts += given
     if not all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in parts):
         raise BadRequest(f"{name} has thoughts without a text.")
     text = "\n".join(part["text"] for part in parts)

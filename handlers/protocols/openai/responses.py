@@ -4,13 +4,14 @@
     -> {"object": "response", "output": [{"type": "message", "content": [{"text": "…"}]}], …}
 
 A request is complete in itself, or goes on from an earlier one with `previous_response_id` where
-the YAML's `stored_responses` keeps some.
+the YAML's `stored_responses` keeps some. These are read and deleted at `responses/{response_id}`.
 
 https://platform.openai.com/docs/api-reference/responses and /responses-streaming
 """
 
 from __future__ import annotations
 
+import hashlib
 import time
 import uuid
 from collections import OrderedDict
@@ -20,6 +21,7 @@ from threading import Lock
 from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import (
+    BaseModel,
     Field,
     PositiveInt,
     ValidationError,
@@ -28,22 +30,26 @@ from pydantic import (
 )
 from typing_extensions import TypedDict
 
-from ...config.messages import quote
-from ...errors import BadRequest, RequestError, Unprocessable
+from ...config.messages import quote, shorten
+from ...errors import BadRequest, NotFound, RequestError, Unprocessable
 from ...generation.parameters import ReasoningEffort, TopTokens
 from ...generation.tool_syntaxes import ToolCall
 from ...http.request import HttpRequest
 from ...http.response import HttpResponse, encode_json
 from ...http.streams import SERVER_SENT_EVENTS, HttpTextStream, event
+from ...types.parameters import parse_body
 from ...types.request import MAX_MESSAGES, GeneratedToken, Request
 from ..base import Key, KeyTable, ParsedRequest, Route, check_count, honoured, ignored, refused
 from .bodies import BOOKKEEPING, SCHEDULING, Items, ResponseFormat, Sampling, StreamedBody
 from .endpoint import Call, Endpoint, adapter_parameters, served_name
 from .errors import KeyNeedsAnother
 from .generation import ABOUT_GRAMMAR, Scored, chat_logprobs, longest_prompt, scored, scored_in
-from .response_items import chat_messages, chat_tool
+from .response_items import chat_messages, chat_tool, listed_items
 from .types import OpenAIError, Response, ResponseEvent, ResponseStatus, ResponseUsage
 
+# Stands for a method that TorchServe does not pass to a worker.
+METHOD_OVERRIDE = "x-http-method-override"
+INPUT_ITEMS = "input_items"
 NOTHING_STORED = "nothing is stored, so send the whole conversation as input"
 LOGPROBS = "message.output_text.logprobs"
 # What `include` may name: log probabilities, and the thoughts, which items have in any case.
@@ -159,8 +165,33 @@ class ResponseBody(StreamedBody):
         return ResponseFormat.model_validate({"type": kind, **named}).grammar
 
 
+class NoSuchResponse(NotFound):
+    """No response with an id is stored.
+
+    Args:
+        size: the maximum number of responses that are stored.
+    """
+
+    def __init__(self, response_id: str, size: int) -> None:
+        kept = f"it keeps the last {size:,}" if size else "stored_responses of the YAML is 0"
+        super().__init__(f"This server has no response {quote(response_id)}; {kept}.")
+
+
+@dataclass(frozen=True)
+class StoredResponse:
+    """A response, and the items of the conversation that it answers."""
+
+    response: Response
+    inputs: Sequence[Mapping[str, Any]]
+
+    @property
+    def conversation(self) -> Sequence[Mapping[str, Any]]:
+        """The items of the conversation up to the response."""
+        return [*self.inputs, *self.response["output"]]
+
+
 class ResponseStore:
-    """The conversations of the last responses, which later requests go on from.
+    """The last responses, which later requests go on from.
 
     Args:
         size: the maximum number of responses.
@@ -169,7 +200,7 @@ class ResponseStore:
     def __init__(self, size: int) -> None:
         self.size = size
         self._lock = Lock()
-        self._conversations = OrderedDict[str, Sequence[Mapping[str, Any]]]()
+        self._responses = OrderedDict[str, StoredResponse]()
 
     def conversation(self, response_id: str) -> Sequence[Mapping[str, Any]]:
         """Return the items of the conversation up to a response.
@@ -182,21 +213,51 @@ class ResponseStore:
             raise Unprocessable(
                 f"previous_response_id cannot be done by this server; {NOTHING_STORED}."
             )
-        with self._lock:
-            found = self._conversations.get(response_id)
-        if found is None:
+        try:
+            return self.get(response_id).conversation
+        except NotFound:
             raise BadRequest(
                 f"previous_response_id is {quote(response_id)}, and this server has no such"
                 f" response; it keeps the last {self.size:,}. Send the whole conversation as input."
-            )
+            ) from None
+
+    def get(self, response_id: str) -> StoredResponse:
+        """Return a response.
+
+        Raises:
+            NoSuchResponse: it is not stored.
+        """
+        with self._lock:
+            found = self._responses.get(response_id)
+        if found is None:
+            raise NoSuchResponse(response_id, self.size)
         return found
 
-    def put(self, response_id: str, items: Sequence[Mapping[str, Any]]) -> None:
-        """Store a conversation up to a response, and remove the oldest one of too many."""
+    def put(self, stored: StoredResponse) -> None:
+        """Store a response, and remove the oldest one of too many."""
         with self._lock:
-            self._conversations[response_id] = items
-            if len(self._conversations) > self.size:
-                self._conversations.popitem(last=False)
+            self._responses[stored.response["id"]] = stored
+            if len(self._responses) > self.size:
+                self._responses.popitem(last=False)
+
+    def delete(self, response_id: str) -> None:
+        """Remove a response.
+
+        Raises:
+            NoSuchResponse: it is not stored.
+        """
+        with self._lock:
+            if self._responses.pop(response_id, None) is None:
+                raise NoSuchResponse(response_id, self.size)
+
+
+class RetrievalQuery(BaseModel):
+    """The query of a stored response, or of its input items; `include` changes nothing."""
+
+    stream: bool = False
+    limit: Annotated[int, Field(ge=1, le=100)] = 20
+    order: Literal["asc", "desc"] = "desc"
+    after: str | None = None
 
 
 class ResponseStream(HttpTextStream):
@@ -208,6 +269,8 @@ class ResponseStream(HttpTextStream):
         self._items: list[Any] = []
         # Whether the last item goes on.
         self._is_open = False
+        self.response: Response | None = None
+        """The complete response, once :meth:`rest` has returned its last event."""
 
     def part(self, text: str, tokens: Sequence[GeneratedToken], *, first: bool) -> bytes:
         return self._delta("message", text, self._template.logprobs(scored(tokens)))
@@ -224,11 +287,6 @@ class ResponseStream(HttpTextStream):
     def has_begun(self) -> bool:
         return super().has_begun or bool(self._count)
 
-    @property
-    def items(self) -> Sequence[Any]:
-        """The items that were sent."""
-        return self._items
-
     def rest(self, result: Mapping[str, Any]) -> bytes:
         """Return the events of the part of a result that was not sent, and of the end."""
         text, calls = result["generated_text"], result.get("tool_calls", ())
@@ -243,8 +301,8 @@ class ResponseStream(HttpTextStream):
         parts.append(self._calls(calls[self._sent_calls :]))
         status = self._template.status(result)
         parts.append(self._close(status))
-        response = self._template.complete(result, self._items)
-        return b"".join([*parts, self._event(f"response.{status}", response=response)])
+        self.response = self._template.complete(result, self._items)
+        return b"".join([*parts, self._event(f"response.{status}", response=self.response)])
 
     def failure(self, error: RequestError) -> bytes:
         """Return the last event of a response that an error ends."""
@@ -351,11 +409,13 @@ class ResponseTemplate(Call[ResponseBody]):
     Attributes:
         created_at: seconds since 1970.
         stores: whether later requests may go on from it.
+        inputs: the items of the conversation that it answers.
     """
 
     response_id: str
     created_at: int
     stores: bool
+    inputs: Sequence[Mapping[str, Any]]
 
     def begun(self) -> Response:
         """Return the response before its first token."""
@@ -543,14 +603,15 @@ class Responses(Endpoint[ResponseBody]):
 
     def parsed_request(self, http_request: HttpRequest, body: ResponseBody) -> ParsedRequest:
         stores = bool(self._store.size) and body.store is not False
-        response_id = f"resp_{uuid.uuid4().hex}"
-        template = ResponseTemplate(self, body, response_id, int(time.time()), stores)
+        response_id = f"{id_prefix(self.model.name)}{uuid.uuid4().hex[:24]}"
+        inputs = [*self._earlier(body), *body.items]
+        template = ResponseTemplate(self, body, response_id, int(time.time()), stores, inputs)
         stream = ResponseStream(http_request, template) if body.stream else None
         parameters = {**body.parameters, **adapter_parameters(self.model, body.model)}
         if body.truncation == "auto":
             parameters["truncate"] = longest_prompt(self.model, body.max_output_tokens or 1)
         request = Request(
-            self._messages(body), parameters, stream=stream, use_remaining_context=True
+            self._messages(body, inputs), parameters, stream=stream, use_remaining_context=True
         )
         return ParsedRequest(http_request, [request], template)
 
@@ -560,11 +621,37 @@ class Responses(Endpoint[ResponseBody]):
         template: ResponseTemplate = parsed.context
         if isinstance(request.stream, ResponseStream):
             events = request.stream.rest(result)
-            self._keep(template, request.stream.items)
+            self._keep(template, request.stream.response)
             return SERVER_SENT_EVENTS.response(events)
         response = template.complete(result)
-        self._keep(template, response["output"])
+        self._keep(template, response)
         return HttpResponse(encode_json(response))
+
+    def stored(self, http_request: HttpRequest, path: str) -> Any:
+        """Return what a request for a stored response gets: it, its input items, or its deletion.
+
+        Args:
+            path: the path after `responses/`: the id, and `/input_items`.
+
+        Raises:
+            NotFound: no such response is stored, or there is no such path.
+            Unprocessable: the response is requested as a stream, or is to be cancelled.
+        """
+        response_id, _, of_response = path.partition("/")
+        if of_response == "cancel":
+            raise Unprocessable(
+                "No response runs in the background here, so none can be cancelled."
+            )
+        if of_response not in ("", INPUT_ITEMS):
+            raise NotFound(f"There is no {shorten(path)} here; there is {INPUT_ITEMS}.")
+        if not of_response and http_request.header(METHOD_OVERRIDE).upper() == "DELETE":
+            self._store.delete(response_id)
+            return {"id": response_id, "object": "response", "deleted": True}
+        query = parse_body(RetrievalQuery, http_request.content if http_request.has_body else {})
+        if query.stream:
+            raise Unprocessable("stream cannot be done for a stored response; leave it out.")
+        found = self._store.get(response_id)
+        return _page(listed_items(found.inputs), query) if of_response else found.response
 
     def last_event(self, parsed: ParsedRequest, error: RequestError) -> bytes:
         stream: Any = parsed.requests[0].stream
@@ -574,9 +661,10 @@ class Responses(Endpoint[ResponseBody]):
         has_format = bool((body.text or {}).get("format"))
         return "text" if has_format and ABOUT_GRAMMAR.search(sentence) else None
 
-    def _messages(self, body: ResponseBody) -> list[dict[str, Any]]:
-        """Return the messages of the chat: the instructions, earlier items, and the input."""
-        items = [*self._earlier(body), *body.items]
+    def _messages(
+        self, body: ResponseBody, items: Sequence[Mapping[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """Return the messages of the chat: the instructions, and the items of the conversation."""
         reads_images = self.model.task.wire.reads_media
         system = [] if body.instructions is None else [("system", body.instructions)]
         messages = [{"role": role, "content": content} for role, content in system]
@@ -587,10 +675,32 @@ class Responses(Endpoint[ResponseBody]):
             return ()
         return self._store.conversation(body.previous_response_id)
 
-    def _keep(self, template: ResponseTemplate, output: Sequence[Any]) -> None:
-        if template.stores:
-            earlier = self._earlier(template.body)
-            self._store.put(template.response_id, [*earlier, *template.body.items, *output])
+    def _keep(self, template: ResponseTemplate, response: Response | None) -> None:
+        if template.stores and response:
+            self._store.put(StoredResponse(response, template.inputs))
+
+
+def id_prefix(model: str) -> str:
+    """Return the beginning of the ids of a model's responses, by which hosts find the model."""
+    return f"resp_{hashlib.sha256(model.encode()).hexdigest()[:8]}"
+
+
+def _page(items: Sequence[Mapping[str, Any]], query: RetrievalQuery) -> dict[str, Any]:
+    """Return a page of a list of items, as OpenAI has it."""
+    ordered = list(items) if query.order == "asc" else list(reversed(items))
+    if query.after is not None:
+        ids = [each["id"] for each in ordered]
+        if query.after not in ids:
+            raise BadRequest(f"after is {quote(query.after)}, and no item has this id.")
+        ordered = ordered[ids.index(query.after) + 1 :]
+    data = ordered[: query.limit]
+    return {
+        "object": "list",
+        "data": data,
+        "first_id": data[0]["id"] if data else None,
+        "last_id": data[-1]["id"] if data else None,
+        "has_more": len(ordered) > len(data),
+    }
 
 
 def _usage(details: Mapping[str, Any]) -> ResponseUsage:

@@ -109,6 +109,13 @@ def test_time_limits_that_reach_the_response_timeout_together_are_refused() -> N
         ModelConfig.parse({"handler": {"mode": "sequence_classification", **keys}})
 
 
+def test_stored_responses_need_one_worker() -> None:
+    keys = {"handler": {"mode": "text_generation", "stored_responses": 5}}
+    assert ModelConfig.parse(keys).handler.stored_responses == 5
+    with refused(WrongConfig, "handler.stored_responses", 5, "maxWorkers", 2):
+        ModelConfig.parse({**keys, "maxWorkers": 2})
+
+
 def test_a_long_explain_timeout_leaves_time_for_predictions() -> None:
     handler = {"mode": "sequence_classification", "explain_timeout": 119.9}
     config = ModelConfig.parse({"handler": handler})

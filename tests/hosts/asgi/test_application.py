@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,12 +14,24 @@ from openapi_spec_validator import validate
 from hf_serve.handlers import tasks
 from hf_serve.handlers.config.handler_section import modes
 from hf_serve.handlers.http.html import HTML
+from hf_serve.handlers.protocols.openai.responses import id_prefix
 from hf_serve.hosts.asgi.access import ApiKeys
-from hf_serve.hosts.asgi.addresses import ABILITIES, ADDRESSES, Address
+from hf_serve.hosts.asgi.addresses import ABILITIES, ADDRESSES, RESPONSES, Address
 from hf_serve.hosts.asgi.backend import Answer, ModelEntry, State
 from hf_serve.hosts.asgi.metrics import HttpMetrics
 from hf_serve.hosts.asgi.server import ServerSettings, create_application
-from tests.hosts.asgi.stand_in import BROKEN, EMBEDDER, WRITER, Recorder, ask, parts, send
+from tests.handlers.generation.test_chat import TEMPLATE
+from tests.hosts.asgi.stand_in import (
+    BROKEN,
+    EMBEDDER,
+    WRITER,
+    Recorder,
+    ServedBackend,
+    ask,
+    parts,
+    send,
+)
+from tests.serving import Served
 
 COMPRESSED = gzip.compress(b'{"model": "gpt"}')
 
@@ -72,6 +85,40 @@ def test_query_header_form_and_compressed_body_name_the_model(path: str, options
     backend = Recorder()
     assert ask(backend, "POST", path, **options).status_code == 200
     assert asked(backend)[0] == "gpt"
+
+
+def test_a_stored_response_is_found_at_the_model_that_made_it(
+    served: Callable[..., Served], monkeypatch: Any
+) -> None:
+    models = {
+        name: served("text_generation", stored_responses=stored)
+        for name, stored in (("first", 2), ("other", 3))
+    }
+    for each in models.values():
+        monkeypatch.setattr(each.engine.task.checkpoint.tokenizer, "chat_template", TEMPLATE)
+    backend = ServedBackend(models)
+    body = {"input": "Once", "max_output_tokens": 2}
+    made = [ask(backend, "POST", RESPONSES, json={"model": name, **body}) for name in models]
+    for name, each in zip(models, made, strict=True):
+        assert each.status_code == 200, each.text
+        path = f"{RESPONSES}/{each.json()['id']}"
+        assert ask(backend, "GET", path).json() == each.json()
+        listed = ask(backend, "GET", f"{path}/input_items?limit=1&order=asc").json()
+        assert listed["data"][0]["content"] == [{"type": "input_text", "text": "Once"}]
+        assert backend.requests[-1].route.model == name
+        assert ask(backend, "DELETE", path).json()["deleted"] is True
+        assert ask(backend, "GET", path).status_code == 404
+    unknown = ask(backend, "GET", f"{RESPONSES}/resp_0")
+    assert unknown.status_code == 404 and "resp_0" in unknown.json()["error"]["message"]
+    not_allowed = ask(backend, "POST", f"{RESPONSES}/resp_0", json={})
+    assert (not_allowed.status_code, not_allowed.headers["allow"]) == (405, "GET, DELETE")
+
+
+def test_a_model_is_not_loaded_for_a_response_that_it_no_longer_has() -> None:
+    response_id = id_prefix("idle") + "0"
+    backend = Recorder([ModelEntry("idle", "1.0", State.UNLOADED)])
+    assert ask(backend, "GET", f"{RESPONSES}/{response_id}").status_code == 404
+    assert not backend.requests
 
 
 def test_the_name_of_an_adapter_is_that_of_its_model() -> None:

@@ -417,11 +417,8 @@ def test_items_of_a_tool_loop_become_a_chat() -> None:
     ]
 
 
-def test_a_conversation_goes_on_from_a_stored_response(
-    served: Callable[..., Served], monkeypatch: Any
-) -> None:
-    model = served("text_generation", family="GPT2", stored_responses=1)
-    monkeypatch.setattr(model.engine.task.checkpoint.tokenizer, "chat_template", TEMPLATE)
+def test_a_conversation_goes_on_from_a_stored_response(storing: Served) -> None:
+    model = storing
     first = ask(model, input="Who", **FEW)
     reply = {"role": "assistant", "content": text_of(first)}
     chat = [{"role": "user", "content": "Who"}, reply, {"role": "user", "content": "So?"}]
@@ -434,6 +431,109 @@ def test_a_conversation_goes_on_from_a_stored_response(
     for lost in (first["id"], second["id"]):
         answer = call(model, {"input": "So?", "previous_response_id": lost, **FEW})
         assert answer.status == 400 and "keeps the last 1" in answer.body.decode()
+
+
+@pytest.fixture
+def storing(served: Callable[..., Served], monkeypatch: Any) -> Served:
+    model = served("text_generation", family="GPT2", stored_responses=1)
+    monkeypatch.setattr(model.engine.task.checkpoint.tokenizer, "chat_template", TEMPLATE)
+    return model
+
+
+def stored(model: Served, path: str, body: Any = "", **headers: str) -> tuple[int, Any]:
+    """Return the status and the body of the answer about a stored response."""
+    answer = call(model, body, path=f"v1/responses/{path}", **headers)
+    return answer.status, read_json(answer.body)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_stored_response_is_read_and_deleted(storing: Served, stream: bool) -> None:
+    if stream:
+        *_, last = events(call(storing, {"input": "Who", "stream": True, **FEW}))
+        response = last["response"]
+    else:
+        response = ask(storing, input="Who", **FEW)
+    path = response["id"]
+    assert stored(storing, path) == (200, response)
+    gone = {"id": path, "object": "response", "deleted": True}
+    delete = {"X-HTTP-Method-Override": "DELETE"}
+    assert stored(storing, path, **delete) == (200, gone)
+    for headers in ({}, delete):
+        status, body = stored(storing, path, **headers)
+        assert (status, body["error"]["type"]) == (404, "invalid_request_error")
+        assert Sentence(path, "keeps the last 1") == body["error"]["message"]
+
+
+def test_the_input_items_of_a_stored_response_come_in_pages(storing: Served) -> None:
+    first = ask(storing, input="Who", **FEW)
+    given = [{"role": "assistant", "content": "I"}, {"type": "message", **USER, "id": "mine"}]
+    path = ask(storing, input=given, previous_response_id=first["id"], **FEW)["id"]
+    texts = [{"type": "input_text", "text": "Who"}, {"type": "output_text", "text": "I"}]
+    expected = [
+        {"id": "item_0", "type": "message", "role": "user", "content": texts[:1]},
+        *first["output"],
+        {
+            "id": "item_2",
+            "type": "message",
+            "role": "assistant",
+            "content": [{**texts[1], "annotations": []}],
+        },
+        {
+            "id": "mine",
+            "type": "message",
+            "role": "user",
+            "content": [{"type": "input_text", "text": USER["content"]}],
+        },
+    ]
+    _, listed = stored(storing, f"{path}/input_items")
+    ids = {"first_id": "mine", "last_id": "item_0"}
+    assert listed == {"object": "list", "data": expected[::-1], **ids, "has_more": False}
+    page = {"order": "asc", "limit": "2", "after": "item_0"}
+    _, listed = stored(storing, f"{path}/input_items", page)
+    assert (listed["data"], listed["has_more"]) == (expected[1:3], True)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "facts"),
+    [
+        ("ID", {"stream": "true"}, 422, ["stream"]),
+        ("ID/cancel", "", 422, ["background"]),
+        ("ID/output", "", 404, ["input_items"]),
+        ("ID/input_items", {"limit": 101}, 400, ["limit", 101, 100]),
+        ("ID/input_items", {"order": "up"}, 400, ["order", "up"]),
+        ("ID/input_items", {"after": "other"}, 400, ["after", "other"]),
+        ("ID/input_items", [1], 400, ["list"]),
+    ],
+)
+def test_what_a_stored_response_has_not_is_refused(
+    storing: Served, path: str, body: Any, status: int, facts: list[Any]
+) -> None:
+    response = ask(storing, input="Who", **FEW)
+    found, answer = stored(storing, path.replace("ID", response["id"]), body)
+    assert found == status and Sentence(*facts) == answer["error"]["message"]
+
+
+def test_nothing_is_found_where_nothing_is_stored(model: Served) -> None:
+    response = ask(model, input="Who", **FEW)
+    status, answer = stored(model, response["id"])
+    assert status == 404
+    assert Sentence(response["id"], "stored_responses", 0) == answer["error"]["message"]
+
+
+def test_a_response_that_is_forgotten_meanwhile_is_no_error(storing: Served) -> None:
+    first = ask(storing, input="Who", **FEW)
+    bodies = [{"input": "So", **FEW}, {"input": "?", "previous_response_id": first["id"], **FEW}]
+    headers = {"url_path": "v1/responses", "Content-Type": "application/json"}
+    sent = [HttpRequest({"body": body}, headers) for body in bodies]
+    assert [each.status for each in storing.dispatcher.dispatch(sent, Meter())] == [200, 200]
+
+
+@pytest.mark.parametrize("key", ["summary", "content"])
+def test_thoughts_that_are_no_list_are_an_error_of_the_client(model: Served, key: str) -> None:
+    thoughts = {"type": "reasoning", "id": "r", key: {"type": "summary_text", "text": "x"}}
+    answer = call(model, {"input": [thoughts, USER], **FEW})
+    assert answer.status == 400
+    assert Sentence(f"input[0].{key}", "list") == read_json(answer.body)["error"]["message"]
 
 
 @pytest.mark.server
