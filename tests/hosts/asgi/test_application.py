@@ -94,8 +94,8 @@ def test_a_stored_response_is_found_at_the_model_that_made_it(
         name: served("text_generation", stored_responses=stored)
         for name, stored in (("first", 2), ("other", 3))
     }
-    for each in models.values():
-        monkeypatch.setattr(each.engine.task.checkpoint.tokenizer, "chat_template", TEMPLATE)
+    for model in models.values():
+        monkeypatch.setattr(model.engine.task.checkpoint.tokenizer, "chat_template", TEMPLATE)
     backend = ServedBackend(models)
     body = {"input": "Once", "max_output_tokens": 2}
     made = [ask(backend, "POST", RESPONSES, json={"model": name, **body}) for name in models]

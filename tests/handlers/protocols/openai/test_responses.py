@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -440,9 +440,11 @@ def storing(served: Callable[..., Served], monkeypatch: Any) -> Served:
     return model
 
 
-def stored(model: Served, path: str, body: Any = "", **headers: str) -> tuple[int, Any]:
+def stored(
+    model: Served, path: str, body: Any = "", headers: Mapping[str, str] = {}
+) -> tuple[int, Any]:
     """Return the status and the body of the answer about a stored response."""
-    answer = call(model, body, path=f"v1/responses/{path}", **headers)
+    answer = call(model, body, None, f"v1/responses/{path}", **headers)
     return answer.status, read_json(answer.body)
 
 
@@ -457,9 +459,9 @@ def test_a_stored_response_is_read_and_deleted(storing: Served, stream: bool) ->
     assert stored(storing, path) == (200, response)
     gone = {"id": path, "object": "response", "deleted": True}
     delete = {"X-HTTP-Method-Override": "DELETE"}
-    assert stored(storing, path, **delete) == (200, gone)
+    assert stored(storing, path, headers=delete) == (200, gone)
     for headers in ({}, delete):
-        status, body = stored(storing, path, **headers)
+        status, body = stored(storing, path, headers=headers)
         assert (status, body["error"]["type"]) == (404, "invalid_request_error")
         assert Sentence(path, "keeps the last 1") == body["error"]["message"]
 
