@@ -643,7 +643,7 @@ class Responses(Endpoint[ResponseBody]):
                 "No response runs in the background here, so none can be cancelled."
             )
         if of_response not in ("", INPUT_ITEMS):
-            raise NotFound(f"There is no {shorten(path)} here; there is {INPUT_ITEMS}.")
+            raise NotFound(f"A response has no {shorten(of_response)} here; it has {INPUT_ITEMS}.")
         if not of_response and http_request.header(METHOD_OVERRIDE).upper() == "DELETE":
             self._store.delete(response_id)
             return {"id": response_id, "object": "response", "deleted": True}
