@@ -2,7 +2,11 @@
 
 Which rows a model may run together is tried when it loads. Packing has done so with the same files
 when it checks that an archive loads, so a worker with the same key takes its results. The key has
-what can change a result: files, settings, packages, processor, threads and data type.
+what can change a result: files, settings, packages, processor and data type.
+
+The number of threads, which differs between hosts, is not in the key. It changes the order of sums,
+and with it the last bits of outputs. The tolerance of trials is far above that, and rows that must
+not run together differ by far more than the tolerance.
 """
 
 from __future__ import annotations
@@ -49,6 +53,8 @@ PROCESSOR = {
 KERNEL_VARIABLES = ("ATEN_", "DNNL_", "ONEDNN_", "MKL_", "OPENBLAS_", "USE_HUB_KERNELS")
 # Folders of an unpacked archive whose further files a model does not read.
 OF_CODE = {"handlers", "MAR-INF", "__pycache__"}
+# Files with the name and the version of an archive, which no model reads.
+OF_ARCHIVE = "MAR-INF/"
 Number = Annotated[int, Field(ge=0)]
 
 
@@ -74,7 +80,7 @@ class TrialKey(_Strict):
     """What the results of the trials depend on.
 
     Attributes:
-        files: a digest of the SHA-256 sums of all other files of the archive.
+        files: a digest of the SHA-256 sums of the files of the archive that a load reads.
         settings: a digest of the YAML as it was read, with the format of `save_mode: auto`.
         processor: a digest of the lines of the processor in `/proc/cpuinfo`.
         capability: the instructions that torch uses, and its precision of float32 products.
@@ -86,7 +92,6 @@ class TrialKey(_Strict):
     packages: dict[str, str]
     processor: str
     capability: str
-    threads: int
     dtype: str
     variables: dict[str, str]
 
@@ -115,7 +120,6 @@ class TrialKey(_Strict):
             capability=(
                 f"{torch.backends.cpu.get_cpu_capability()} {torch.get_float32_matmul_precision()}"
             ),
-            threads=torch.get_num_threads(),
             dtype=dtype,
             variables={
                 name: value
@@ -156,8 +160,12 @@ def recorded_results(folder: Path, sums: Mapping[str, str], key: TrialKey) -> Tr
 
 
 def files_digest(sums: Mapping[str, str]) -> str:
-    """Return one digest of the sums of all files except the record's own."""
-    others = sorted((path, each) for path, each in sums.items() if path != FILE)
+    """Return one digest of the sums of all files but the record, and what names the archive."""
+    others = sorted(
+        (path, each)
+        for path, each in sums.items()
+        if path != FILE and not path.startswith(OF_ARCHIVE)
+    )
     return _digest(json.dumps(others))
 
 

@@ -115,7 +115,6 @@ def test_results_of_padded_rows_are_recorded_too(archive: Archive) -> None:
         ("packages", {"torch": "1.0"}),
         ("processor", "0"),
         ("capability", "DEFAULT highest"),
-        ("threads", 4096),
         ("dtype", "bfloat16"),
         ("variables", {"ONEDNN_MAX_CPU_ISA": "SSE41"}),
     ],
@@ -130,7 +129,34 @@ def test_a_record_with_another_key_is_not_used(archive: Archive, name: str, valu
     assert archive.trials == 1
 
 
-def test_the_key_has_the_processor_threads_and_variables(
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_load_with_another_number_of_threads_runs_no_trials(
+    archive: Archive, threads: int
+) -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads + 1)
+        archive.record()
+        torch.set_num_threads(threads)
+        engine = archive.load()
+    finally:
+        torch.set_num_threads(before)
+
+    assert archive.trials == 0
+    assert engine.model.capabilities.supports_packing
+
+
+def test_an_archive_of_the_same_files_with_another_name_runs_no_trials(archive: Archive) -> None:
+    archive.write("MAR-INF/MANIFEST.json", '{"model": {"modelName": "first"}}')
+    archive.record()
+    archive.write("MAR-INF/MANIFEST.json", '{"model": {"modelName": "second"}}')
+
+    archive.load()
+
+    assert archive.trials == 0
+
+
+def test_the_key_has_the_processor_and_variables(
     archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def key() -> TrialKey:
@@ -143,13 +169,11 @@ def test_the_key_has_the_processor_threads_and_variables(
     keys = [key()]
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")
     keys.append(key())
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 4096)
-    keys.append(key())
     info = tmp_path / "cpuinfo"
     info.write_text("processor : 0\nmodel name : another\ncpu MHz : 1\n\nprocessor : 1\n")
     monkeypatch.setattr(trial_results, "CPU_INFO", info)
     keys.append(key())
-    assert [one == other for one, other in pairwise(keys)] == [False] * 3
+    assert [one == other for one, other in pairwise(keys)] == [False] * 2
     info.write_text("processor : 2\nmodel name : another\ncpu MHz : 2\n")
     assert key() == keys[-1]
 
