@@ -9,6 +9,7 @@ import torch
 
 from . import registry
 from .checkpoints.integrity import verify
+from .checkpoints.trial_results import installed_packages
 from .compat.transformers import read_conversions
 from .config.model_config import CONFIG_FILE, ModelConfig
 from .engine import BaseEngine, Engine
@@ -27,6 +28,7 @@ def prepare_process() -> None:
 def warm_caches() -> None:
     """Read what each load reads once in a process, so that forks of this process have it."""
     read_conversions()
+    installed_packages()
     for each in vars(registry).values():
         # The load of a model says what is wrong with an entry point.
         with suppress(ConfigError):

@@ -76,7 +76,9 @@ def require_same_code(archives: Sequence[Archive]) -> None:
     """
     first, *others = archives
     for other in others:
-        if code_sums(other.folder / "handlers") != code_sums(first.folder / "handlers"):
+        if other.folder != first.folder and code_sums(other.folder / "handlers") != code_sums(
+            first.folder / "handlers"
+        ):
             raise ArchiveError(
                 f"{other.name} and {first.name} were packed with different versions of the kit;"
                 " pack them again, or serve each in a process of its own."

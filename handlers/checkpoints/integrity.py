@@ -12,8 +12,11 @@ import hashlib
 import io
 import os
 import re
+import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -23,11 +26,17 @@ SUMS = "MAR-INF/SHA256SUMS"
 SIGNATURE = "MAR-INF/SHA256SUMS.sig"
 # Variables of the environment of the server: an archive does not say how it is checked.
 SWITCH, PUBLIC_KEY = "ARCHIVE_CHECKSUMS", "ARCHIVE_PUBLIC_KEY"
+# A folder of this user with the sums of large files, so that a file that has not changed is hashed
+# once by all processes of a server.
+KNOWN_SUMS = "KNOWN_CHECKSUMS"
 LINE = re.compile(r"(?P<digest>[0-9a-f]{64})  (?P<path>[^\n]+)")
 INSTALL = "install it with pip install 'transformers-on-torchserve[signatures]'"
 Source = Path | bytes
-# Files are hashed in several threads: hashlib releases the lock of Python.
+# Large files are hashed in several threads: hashlib releases the lock of Python.
 THREADS = 4
+LARGE_BYTES = 1 << 20
+# A file that was changed less long ago may change again without another time of its change.
+SETTLED_NANOSECONDS = 2 * 10**9
 
 
 class DamagedArchive(ConfigError):
@@ -64,10 +73,19 @@ def sums_of(files: Mapping[str, Source]) -> bytes:
     return "".join(f"{digest}  {path}\n" for path, digest in digests(files).items()).encode()
 
 
-def digests(files: Mapping[str, Source]) -> dict[str, str]:
-    """Return the SHA-256 of each file."""
+def digests(files: Mapping[str, Source], known: Path | None = None) -> dict[str, str]:
+    """Return the SHA-256 of each file.
+
+    Args:
+        known: a folder of the sums of large files; see :func:`_known_digest`.
+    """
+    large = [path for path, source in files.items() if _size(source) >= LARGE_BYTES]
+    hash_large = partial(_known_digest, known) if known else _digest
     with ThreadPoolExecutor(THREADS) as threads:
-        return dict(zip(files, threads.map(_digest, files.values()), strict=True))
+        of_large = threads.map(hash_large, [files[path] for path in large])
+        found = {path: _digest(each) for path, each in files.items() if path not in large}
+        found |= zip(large, of_large, strict=True)
+    return {path: found[path] for path in files}
 
 
 def verify(folder: Path, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -87,7 +105,9 @@ def verify(folder: Path, environment: Mapping[str, str] = os.environ) -> dict[st
     if environment.get(SWITCH, "on") != "off" and sums.is_file():
         listed = read_sums(sums.read_bytes())
         files = {path: folder / path for path in listed}
-        check_sums(listed, digests({path: each for path, each in files.items() if each.is_file()}))
+        known = environment.get(KNOWN_SUMS)
+        present = {path: each for path, each in files.items() if each.is_file()}
+        check_sums(listed, digests(present, Path(known) if known else None))
         return listed
     return {}
 
@@ -168,6 +188,38 @@ def _require(module: str) -> Any:
     from ..process.packages import require_package  # noqa: PLC0415
 
     return require_package(module, "the signature of the archive", INSTALL)
+
+
+def _size(source: Source) -> int:
+    return len(source) if isinstance(source, bytes) else source.stat().st_size
+
+
+def _known_digest(folder: Path, source: Source) -> str:
+    """Return the SHA-256 of a file, which is read if it has changed since it was read last.
+
+    Its device, number, size, and times of change are the name of a file in `folder` with its sum.
+    A program can set one of the times, and only the kernel the other.
+    """
+    if isinstance(source, bytes):
+        return _digest(source)
+    before = _identity(source)
+    record = folder / before
+    with suppress(OSError):
+        return record.read_text("ascii")
+    digest, changed = _digest(source), source.stat().st_ctime_ns
+    if _identity(source) == before and time.time_ns() - changed > SETTLED_NANOSECONDS:
+        draft = folder / f".{before}.{os.getpid()}"
+        with suppress(OSError):
+            draft.write_text(digest, "ascii")
+            draft.replace(record)
+    return digest
+
+
+def _identity(path: Path) -> str:
+    """Return the name of a file as long as it stays the same."""
+    found = path.stat()
+    numbers = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    return "-".join(map(str, numbers))
 
 
 def _digest(source: Source) -> str:

@@ -16,6 +16,7 @@ import json
 import logging
 import os
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -115,7 +116,7 @@ class TrialKey(_Strict):
         return cls(
             files=files_digest(sums),
             settings=_digest(config.model_dump_json()),
-            packages={name: found for name in PACKAGES if (found := _version(name))},
+            packages=dict(installed_packages()),
             processor=_processor(),
             capability=(
                 f"{torch.backends.cpu.get_cpu_capability()} {torch.get_float32_matmul_precision()}"
@@ -181,6 +182,12 @@ def _differs(one: TrialKey, other: TrialKey, name: str) -> bool:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+@cache
+def installed_packages() -> Mapping[str, str]:
+    """Return the versions of the packages that compute, of which some may be missing."""
+    return {name: found for name in PACKAGES if (found := _version(name))}
 
 
 def _version(package: str) -> str | None:

@@ -32,6 +32,8 @@ from .handler_section import CUSTOM_MODE, HandlerSection, Pt2
 from .messages import describe_validation_error
 
 CONFIG_FILE = "model-config.yaml"
+# `off` in the environment has models that compile nothing serve cold: a request waits for the load.
+WARM_UP = "WARM_UP"
 # Of the time that is left; the rest is for the last forward pass and for writing answers.
 COMPUTING_SHARE = 0.8
 

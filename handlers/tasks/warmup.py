@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +19,7 @@ from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.trial_results import FILE, TrialResults
 from ..compat.transformers import run_before_other_processors
 from ..config.handler_section import Compile
-from ..config.model_config import ModelConfig
+from ..config.model_config import WARM_UP, ModelConfig
 from ..errors import RequestError
 from ..generation.backends.base import ContinuousModel
 from ..generation.generator import DECODER_ONLY
@@ -146,7 +147,7 @@ def warm_up(
     """Compile a model or have it pack rows, as the YAML says, and run warm-up batches.
 
     A compiled model runs padded rows. One that cannot run the batches is left to fail on what users
-    send.
+    send. With `WARM_UP=off` in the environment, only a model that compiles something runs them.
 
     Args:
         recorded: what the trials have found in a load with the same key; by default they run.
@@ -164,6 +165,8 @@ def warm_up(
         return
     if not (recorded and _takes(model, recorded)):
         task.choose_batching(model)
+    if os.environ.get(WARM_UP) == "off" and not model.capabilities.compiles_shapes:
+        return
     try:
         run()
     except Exception as error:  # noqa: BLE001 - no request has these rows

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Collection, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
 
 from pydantic import (
@@ -295,6 +297,11 @@ class PlainSchema(GenerateJsonSchema):
 
 def json_schema(kind: Any) -> dict[str, Any]:
     """Return the JSON schema of a type."""
+    return deepcopy(_schema(kind))
+
+
+@cache
+def _schema(kind: Any) -> dict[str, Any]:
     return TypeAdapter(kind).json_schema(schema_generator=PlainSchema)
 
 
@@ -303,12 +310,18 @@ def parameter_schemas(kind: type[Parameters], defaults: Schema) -> dict[str, Any
 
     Descriptions are left out: they belong to the documentation, and are long for an answer.
     """
-    found = kind.model_json_schema(by_alias=False, schema_generator=PlainSchema)["properties"]
+    found = deepcopy(_parameter_schemas(kind))
     for name, schema in found.items():
         schema.pop("description", None)
         if name in defaults:
             schema["default"] = defaults[name]
-    return dict(found)
+    return found
+
+
+@cache
+def _parameter_schemas(kind: type[Parameters]) -> dict[str, Any]:
+    schema = kind.model_json_schema(by_alias=False, schema_generator=PlainSchema)
+    return dict(schema["properties"])
 
 
 def check_text(

@@ -129,11 +129,16 @@ def _in_process(files: ServedFiles, first: Archive, request: int, response: int)
 
 
 def _on_demand(files: ServedFiles, limits: PoolLimits, request: int, response: int) -> Any:
+    from hf_serve.handlers.checkpoints.integrity import KNOWN_SUMS  # noqa: PLC0415
+    from hf_serve.handlers.config.model_config import WARM_UP  # noqa: PLC0415
     from hf_serve.handlers.http.limits import BodyLimits  # noqa: PLC0415
     from hf_serve.hosts.asgi.on_demand import ModelProcesses, OnDemandBackend  # noqa: PLC0415
     from hf_serve.hosts.fork_server import start as fork_server  # noqa: PLC0415
 
     folder, python = Path(mkdtemp(prefix="models-")), Path(sys.executable)
+    # A request waits for each load. The fork server has the same environment as its forks.
+    os.environ.setdefault(WARM_UP, "off")
+    os.environ.setdefault(KNOWN_SUMS, str(folder))
     if fork_server.is_on():
         modules = fork_server.MODULES + fork_server.SERVER_MODULES
         server = fork_server.ForkServer(folder, folder / fork_server.LOG_FILE, modules)

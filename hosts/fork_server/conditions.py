@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Mapping
+from functools import cache
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
@@ -68,7 +69,13 @@ def _is_same(name: str, folder: Path) -> bool:
     imported = getattr(sys.modules.get(name), "__path__", None)
     if not imported or name != KIT_PACKAGE:
         return False
-    return sums_of(folder / name) == sums_of(Path(imported[0]))
+    return sums_of(folder / name) == _imported_sums(imported[0])
+
+
+@cache
+def _imported_sums(package: str) -> dict[str, bytes]:
+    """Return the sums of an imported package, whose files nobody changes."""
+    return sums_of(Path(package))
 
 
 def sums_of(package: Path) -> dict[str, bytes]:

@@ -89,6 +89,9 @@ SERVER_MODULES = (
     "uvicorn.lifespan.on",
     "uvicorn.loops.auto",
     "uvicorn.protocols.http.httptools_impl",
+    "hf_serve.hosts.asgi.in_process",
+    "hf_serve.hosts.asgi.model_process",
+    "hf_serve.hosts.asgi.server",
 )
 
 

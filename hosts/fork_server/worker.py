@@ -16,7 +16,7 @@ from typing import Any
 
 from hf_serve.hosts.fork_server.conditions import search_path
 from hf_serve.hosts.fork_server.kernel import show_command
-from hf_serve.hosts.fork_server.messages import WorkerRequest
+from hf_serve.hosts.fork_server.messages import MODEL_SCRIPT, WorkerRequest
 
 KIT = "hf_serve"
 
@@ -63,9 +63,13 @@ def reseed() -> None:
 
 
 def run(script: str) -> None:
-    """Run a script as `__main__`."""
-    for name in [each for each in sys.modules if each.partition(".")[0] == KIT]:
-        del sys.modules[name]
+    """Run a script as `__main__`.
+
+    A worker of TorchServe imports nothing of the kit but the `handlers` of its archive.
+    """
+    if Path(script).name != MODEL_SCRIPT:
+        for name in [each for each in sys.modules if each.partition(".")[0] == KIT]:
+            del sys.modules[name]
     main = ModuleType("__main__")
     vars(main).update(__file__=script, __loader__=SourceFileLoader("__main__", script))
     sys.modules["__main__"] = main

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hf_serve.handlers.checkpoints import integrity
 from hf_serve.handlers.checkpoints.integrity import (
+    KNOWN_SUMS,
+    LARGE_BYTES,
     PUBLIC_KEY,
     SIGNATURE,
     SUMS,
@@ -39,6 +44,72 @@ def test_an_archive_that_was_not_changed_is_verified(archive: Path, keys: Path) 
     assert verify(archive, {}).keys() == paths
     assert verify(archive, {PUBLIC_KEY: str(keys / "own.pub")}).keys() == paths
     assert verify(archive, {SWITCH: "off"}) == {}
+
+
+@pytest.fixture
+def large(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """An archive with a large file that was not changed lately, and the variables of a server."""
+    weights = archive / "model.safetensors"
+    weights.write_bytes(bytes(LARGE_BYTES))
+    (archive / SUMS).write_bytes(sums_of({weights.name: weights}))
+    return archive, {KNOWN_SUMS: str(tmp_path_factory.mktemp("known"))}
+
+
+def digested(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return a list that gets each file that is hashed from now on."""
+    found: list[Any] = []
+    digest = integrity._digest
+
+    def noted(source: Any) -> str:
+        found.append(source)
+        return digest(source)
+
+    monkeypatch.setattr(integrity, "_digest", noted)
+    return found
+
+
+def test_a_large_file_that_has_not_changed_is_hashed_once(
+    large: tuple[Path, dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive, server = large
+    monkeypatch.setattr(integrity, "SETTLED_NANOSECONDS", 0)
+    hashed = digested(monkeypatch)
+    assert verify(archive, server) == verify(archive, server)
+    assert len(hashed) == 1
+    os.link(archive / "model.safetensors", archive / "model-2.safetensors")  # Changes its status.
+    verify(archive, server)
+    assert len(hashed) == 2
+
+
+def test_a_large_file_that_has_changed_is_hashed_again_also_with_its_former_time(
+    large: tuple[Path, dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive, server = large
+    monkeypatch.setattr(integrity, "SETTLED_NANOSECONDS", 0)
+    verify(archive, server)
+    weights = archive / "model.safetensors"
+    before = weights.stat()
+    with weights.open("r+b") as file:
+        file.write(b"x")
+    os.utime(weights, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with refused(DamagedArchive, "model.safetensors"):
+        verify(archive, server)
+
+
+def test_a_large_file_that_has_just_changed_is_hashed_each_time(
+    large: tuple[Path, dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive, server = large
+    monkeypatch.setattr(integrity, "SETTLED_NANOSECONDS", 10**15)
+    hashed = digested(monkeypatch)
+    verify(archive, server)
+    verify(archive, server)
+    assert len(hashed) == 2
+
+
+def test_sums_are_verified_where_none_can_be_kept(large: tuple[Path, dict[str, str]]) -> None:
+    archive, _ = large
+    assert verify(archive, {KNOWN_SUMS: "/nowhere"})
 
 
 def test_sha256sum_reads_the_sums(archive: Path) -> None:

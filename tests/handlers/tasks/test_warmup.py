@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hf_serve.handlers.batching.packing import PackedBatch
-from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.config.model_config import WARM_UP, ModelConfig
 from hf_serve.handlers.formats.pretrained import PretrainedModel
 from hf_serve.handlers.tasks.bases.text import TextTask
 from tests.samples import FINE
@@ -79,6 +79,28 @@ def test_warm_up_runs_rows_as_requests_run(
     Served(checkpoint(MODE), MODE, BetterTransformer=packs)
     # One row alone is never packed.
     assert set(ran) == ({"forward", "forward_packed"} if packs else {"forward"})
+
+
+def test_without_warm_up_a_model_that_compiles_nothing_runs_its_trials_and_one_sample(
+    checkpoint: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warmed: list[Any] = []
+    monkeypatch.setattr(TextTask, "run_warmup", lambda *given: warmed.append(given))
+    monkeypatch.setenv(WARM_UP, "off")
+    model = Served(checkpoint(MODE), MODE)
+    assert not warmed
+    assert model.engine.model.capabilities.supports_packing
+    assert model.ask(FINE)
+
+    monkeypatch.setattr(
+        PretrainedModel,
+        "pack",
+        lambda model, *_: setattr(
+            model, "capabilities", replace(model.capabilities, compiles_shapes=True)
+        ),
+    )
+    Served(checkpoint(MODE), MODE)
+    assert len(warmed) == 1
 
 
 def test_a_failed_warm_up_does_not_stop_the_load(
