@@ -74,11 +74,9 @@ def require_same_code(archives: Sequence[Archive]) -> None:
     Raises:
         ArchiveError: they do not.
     """
-    first, *others = archives
-    for other in others:
-        if other.folder != first.folder and code_sums(other.folder / "handlers") != code_sums(
-            first.folder / "handlers"
-        ):
+    first = archives[0]
+    for other in (each for each in archives if each.folder != first.folder):
+        if code_sums(other.folder / "handlers") != code_sums(first.folder / "handlers"):
             raise ArchiveError(
                 f"{other.name} and {first.name} were packed with different versions of the kit;"
                 " pack them again, or serve each in a process of its own."
