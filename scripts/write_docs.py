@@ -181,10 +181,11 @@ def all_catalogued() -> str:
             f"[`{entry.mode}`](tasks/{entry.mode}.md)" if entry.mode else NOTHING,
             f"not served: {entry.refused}" if entry.refused else entry.needs,
             entry.reference,
+            ", ".join(f"[{file}]({page})" for file, page in entry.verified.items()) or NOTHING,
         )
         for name, entry in read_catalogue().items()
     ]
-    return _table(("Name", "Models", "Mode", "Needs", "Reference"), rows)
+    return _table(("Name", "Models", "Mode", "Needs", "Reference", "Verified"), rows)
 
 
 def task_of(mode: str) -> str:

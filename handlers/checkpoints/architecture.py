@@ -149,7 +149,14 @@ def _class_name(config: PreTrainedConfig, auto_class_name: str, checkpoint: str)
     try:
         with torch.device("meta"):
             model = auto_class.from_config(deepcopy(config), trust_remote_code=False)
-    except (ValueError, ImportError) as error:
+    except Exception as error:  # noqa: BLE001 - each family reads values in its own way
+        if has_model(auto_class_name, config) and not isinstance(error, ImportError):
+            raise WrongCheckpoint(
+                checkpoint,
+                f"is a {config.model_type} model, which cannot be built with the values of its"
+                f" config.json ({type(error).__name__}: {summarize(error, 150)})",
+                "correct config.json: a value is missing, or of another type",
+            ) from None
         raise WrongCheckpoint(
             checkpoint,
             f"is a {config.model_type} model, which {auto_class_name} does not support"

@@ -326,7 +326,7 @@ def _config(directory: Path, handler: HandlerSection) -> PreTrainedConfig:
             trust_remote_code=False,
             **{name: value for name, value in labels.items() if value},
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except Exception as error:  # noqa: BLE001 - each family reads values in its own way
         if unknown := _unknown_type(path):
             raise unknown from None
         raise WrongCheckpoint(
@@ -343,7 +343,7 @@ def _unknown_type(path: Path) -> WrongCheckpoint | None:
     with suppress(OSError, ValueError, AttributeError):
         document = json.loads(path.read_text(encoding="utf-8"))
         named = next(iter((document.get("auto_map") or {}).values()), None)
-        kind = document.get("model_type", "of no name")
+        kind = str(document.get("model_type", "of no name"))
         if kind in OTHER_LIBRARIES:
             library, remedy = OTHER_LIBRARIES[kind]
             return WrongCheckpoint(

@@ -66,6 +66,9 @@ class CatalogueEntry(BaseModel):
     """Keys of the `handler` section that they need."""
     refused: str | None = None
     """Why they are not served, as a sentence."""
+    verified: dict[str, str] = Field(default_factory=dict)
+    """The files of `checkpoint` that were compared with a public page, and the page of each: of
+    one of the models, or of a model that was made from it. The other files are from memory."""
     checkpoint: PublishedCheckpoint
 
 

@@ -212,8 +212,7 @@ def _mode_of_vectors(config: PreTrainedConfig) -> str:
 def _sentence_transformers_mode(folder: Path, names: Collection[str]) -> DetectedMode | None:
     if COLBERT in names:
         return DetectedMode("late_interaction", f"it has an {COLBERT}, as ColBERT writes it")
-    document = _json(folder / SENTENCE_TRANSFORMERS) if SENTENCE_TRANSFORMERS in names else {}
-    kind = document.get("model_type")
+    kind = _object(folder / SENTENCE_TRANSFORMERS).get("model_type")
     if isinstance(kind, str) and kind in MODES_OF_SENTENCE_TRANSFORMERS:
         mode = MODES_OF_SENTENCE_TRANSFORMERS[kind]
         return DetectedMode(mode, f"it is a {kind} of sentence-transformers")
@@ -222,7 +221,8 @@ def _sentence_transformers_mode(folder: Path, names: Collection[str]) -> Detecte
     if MODULES not in names:
         return None
     listed = _json(folder / MODULES)
-    types = [str(each.get("type", "")) for each in listed] if isinstance(listed, list) else []
+    modules = listed if isinstance(listed, list) else []
+    types = [str(each.get("type", "")) for each in modules if isinstance(each, Mapping)]
     if any(each.startswith(PYLATE) for each in types):
         return DetectedMode("late_interaction", "its modules have one of PyLate")
     ends = {each.rpartition(".")[2] for each in types}
@@ -250,7 +250,13 @@ def _hub_task_in(readme: Path) -> str | None:
 
 def _has_chat_template(folder: Path) -> bool:
     has_file = any(folder.glob("chat_template*"))
-    return has_file or "chat_template" in _json(folder / "tokenizer_config.json")
+    return has_file or "chat_template" in _object(folder / "tokenizer_config.json")
+
+
+def _object(path: Path) -> Mapping[str, Any]:
+    """Return the object in a JSON file; an empty one where there is none."""
+    found = _json(path)
+    return found if isinstance(found, dict) else {}
 
 
 def _json(path: Path) -> Any:

@@ -7,7 +7,8 @@ runs in an environment of its own.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import random
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -46,6 +47,13 @@ MODULE_SIZES = (
     *("in_features", "out_features", "word_embedding_dimension", "embedding_dimension"),
     *("dimension", "dim"),
 )
+
+# Damaged files: how many are tried of a checkpoint, what a key has in place of its value, and what
+# a file has in place of its document. Files of a vocabulary are read by the package tokenizers.
+DAMAGED_TEXTS = 30
+OTHER_VALUES = (None, "x", 0, -1, 1.5, [], {}, True, ["a"], {"a": 1}, 10**9)
+WHOLE_FILES = ("", "{", "[]", "{}", "1", "null", '"x"')
+OF_VOCABULARY = ("tokenizer.json", "vocab.json", "added_tokens.json", "special_tokens_map.json")
 
 
 def write(entry: CatalogueEntry, folder: Path, *, weights: bool = True) -> Path:
@@ -285,3 +293,35 @@ def _write(path: Path, content: Any) -> None:
 
 def _random(name: str) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(crc32(name.encode())))
+
+
+def damaged_files(folder: Path, seed: str) -> Iterator[tuple[Path, str]]:
+    """Yield JSON files of a checkpoint, each with a text in which one key is damaged.
+
+    The key is missing, or its value is of another type; or the file is something else.
+    """
+    rng = random.Random(seed)
+    files = [path for path in sorted(folder.rglob("*.json")) if path.name not in OF_VOCABULARY]
+    texts = [(path, text) for path in files for text in _damaged_texts(path, rng)]
+    yield from rng.sample(texts, min(len(texts), DAMAGED_TEXTS))
+
+
+def _damaged_texts(path: Path, rng: random.Random) -> Iterator[str]:
+    yield from WHOLE_FILES
+    document = json.loads(path.read_text(encoding="utf-8"))
+    for part in _objects(document):
+        for key, value in list(part.items()):
+            del part[key]
+            yield json.dumps(document)
+            part[key] = rng.choice(OTHER_VALUES)
+            yield json.dumps(document)
+            part[key] = value
+
+
+def _objects(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield the objects in a document."""
+    if isinstance(value, dict):
+        yield value
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for each in list(parts):
+        yield from _objects(each)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from hf_serve.handlers import tasks
-from hf_serve.handlers.config.handler_section import HandlerSection
+from hf_serve.handlers.config.handler_section import HandlerSection, modes
 from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.errors import KitError, WrongCheckpoint
 from hf_serve.scripts.hub.catalogue import read_catalogue
 from hf_serve.scripts.hub.client import Hub
 from hf_serve.scripts.hub.mode_detection import ModeNotCertain, mode_of_hub_task
 from hf_serve.scripts.hub.model_check import check_model
-from tests.catalogue.checkpoints import write
+from tests.catalogue.checkpoints import damaged_files, write
 from tests.sentences import Sentence, refused
 from tests.standins.hub import LocalHub
 
@@ -22,6 +23,7 @@ ENTRIES = read_catalogue()
 SERVED = {name: entry for name, entry in ENTRIES.items() if not entry.refused}
 REFUSED = {name: entry for name, entry in ENTRIES.items() if entry.refused}
 NO_HUB = Hub("http://127.0.0.1:9")
+HUB = "https://huggingface.co/"
 # A name that the catalogue does not have, and no check knows.
 COPY = "org/copy"
 NOT_RUN = "this kit never runs such code"
@@ -113,3 +115,31 @@ def test_ids_and_names_are_unique() -> None:
     assert len(models) == len(set(models))
     last = [model.rpartition("/")[2] for model in models]
     assert len(last) == len(set(last))
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_what_was_looked_up_is_a_file_of_the_entry(name: str) -> None:
+    published = ENTRIES[name].checkpoint
+    assert {*ENTRIES[name].verified} <= {"config.json", "README.md", *published.files}
+    assert all(page.startswith(HUB) for page in ENTRIES[name].verified.values())
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ENTRIES)
+def test_a_damaged_file_is_an_error_with_a_sentence(name: str, tmp_path: Path) -> None:
+    folder = write(ENTRIES[name], tmp_path / "copy", weights=False)
+    for path, text in damaged_files(folder, name):
+        original = path.read_bytes()
+        path.write_text(text, encoding="utf-8")
+        with suppress(KitError):
+            check_model(str(folder), None, NO_HUB)
+        path.write_bytes(original)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ENTRIES)
+def test_a_mode_that_does_not_fit_is_an_error_with_a_sentence(name: str, tmp_path: Path) -> None:
+    folder = write(ENTRIES[name], tmp_path / "copy", weights=False)
+    for mode in modes():
+        with suppress(KitError):
+            check_model(str(folder), None, NO_HUB, mode)

@@ -5,7 +5,14 @@ from typing import Any
 
 import pytest
 import transformers
-from transformers import AutoConfig, DistilBertConfig, GPT2Config, PreTrainedConfig, ViTConfig
+from transformers import (
+    AutoConfig,
+    DistilBertConfig,
+    GPT2Config,
+    PreTrainedConfig,
+    Qwen2VLConfig,
+    ViTConfig,
+)
 
 from hf_serve.handlers.checkpoints.architecture import base_class_for, check_computation, check_head
 from hf_serve.handlers.config.handler_section import HandlerSection
@@ -76,6 +83,12 @@ def test_a_model_type_without_a_class_for_the_mode_is_always_refused() -> None:
     config = ViTConfig(architectures=["ViTForImageClassification"])
     with refused(WrongCheckpoint, "vit", CLASSIFIER):
         check_head(config, handler(allow_random_head=True), CLASSIFIER)
+
+
+def test_a_config_from_which_no_model_can_be_built_is_refused() -> None:
+    config = Qwen2VLConfig(architectures=["Qwen2VLModel"], text_config={"hidden_size": 0})
+    with refused(WrongCheckpoint, "org/name", "qwen2_vl", "config.json", "ZeroDivisionError"):
+        check_head(config, handler(), "AutoModel")
 
 
 def test_custom_code_of_a_repository_is_never_run() -> None:

@@ -44,6 +44,8 @@ def text(name: str, content: str) -> Change:
         (text("config.json", "{"), ["config.json"]),
         (text("config.json", "[1]"), ["config.json"]),
         (text("config.json", '{"model_type": "alien"}'), ["config.json"]),
+        (text("config.json", '{"model_type": {}}'), ["config.json"]),
+        (text("config.json", '{"model_type": "bert", "architectures": 1}'), ["config.json"]),
         (
             without("tokenizer.json", "tokenizer_config.json"),
             ["tokenizer", "tokenizer.json"],

@@ -173,6 +173,16 @@ def test_a_task_on_the_hub_that_the_architecture_does_not_fit_decides_nothing(
     assert detect_mode(folder, "token-classification").mode == "text_generation"
 
 
+@pytest.mark.parametrize("content", [[], 1, "x", None, [1]])
+@pytest.mark.parametrize(
+    "name", ["config_sentence_transformers", "tokenizer_config", "modules", "README"]
+)
+def test_a_file_that_is_no_object_names_no_mode(tmp_path: Path, name: str, content: Any) -> None:
+    folder = write(tmp_path, "blip", "BlipForConditionalGeneration", **{name: content})
+    mode = "sentence_embedding" if name == "modules" else "image_to_text"
+    assert detect_mode(folder).mode == mode
+
+
 @pytest.mark.parametrize("readme", ["", "---\n: [\n---\n", "---\n- a\n---\n", "# no metadata"])
 def test_a_strange_model_card_is_passed_over(tmp_path: Path, readme: str) -> None:
     (tmp_path / "README.md").write_text(readme)
