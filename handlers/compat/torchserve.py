@@ -153,13 +153,18 @@ def is_worker(process: psutil.Process) -> bool:
 
 
 def worker_memory(pid: int) -> int:
-    """Return the bytes that a worker of this machine has in memory; 0 if it is none.
+    """Return the memory of a worker of this machine, with its part of what it shares (PSS).
+
+    It is 0 for another process.
 
     Breaks when TorchServe starts its workers with another script.
     """
     try:
         process = psutil.Process(pid)
-        return int(process.memory_info().rss) if is_worker(process) else 0
+        if not is_worker(process):
+            return 0
+        full = process.memory_full_info()
+        return int(getattr(full, "pss", full.rss))
     except psutil.Error:  # It has ended, or TorchServe runs on another machine.
         return 0
 

@@ -113,7 +113,8 @@ def main(
     elif files and first:
         backend = _in_process(files, first, max_request_size, max_response_size)
     else:
-        backend = _torchserve(inference, management, metrics, workdir, watch)
+        at = inference.rstrip("/"), management.rstrip("/"), metrics, workdir
+        backend = _torchserve(at, watch, on_demand)
     serve(backend, settings)
 
 
@@ -154,12 +155,11 @@ def _on_demand(files: ServedFiles, limits: PoolLimits, request: int, response: i
 
 
 def _torchserve(
-    inference: str, management: str, metrics: str, workdir: Path | None, watch: Path | None
+    at: tuple[str, str, str, Path | None], watch: Path | None, limits: PoolLimits | None
 ) -> Any:
     from hf_serve.hosts.asgi.torchserve import Addresses, TorchServeBackend  # noqa: PLC0415
 
-    at = Addresses(inference.rstrip("/"), management.rstrip("/"), metrics, workdir)
-    return TorchServeBackend(at, watched=watch)
+    return TorchServeBackend(Addresses(*at), watched=watch, limits=limits)
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ class Loader(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Free what all models have in common."""
+        """Unload what would be left when this process ends."""
 
     @abstractmethod
     async def memory(self, name: str) -> int:
@@ -143,15 +143,26 @@ class ModelPool:
         self._checking = asyncio.create_task(self._check())
         await asyncio.gather(*map(self._preload, self._limits.pinned))
 
+    async def adopt(self, names: Iterable[str]) -> None:
+        """Count models as loaded that were loaded before, and unload those over the limits."""
+        for name in names:
+            model = self._model(name)
+            model.memory = await self._loader.memory(name)
+            model.stage, model.used = Stage.LOADED, time.monotonic()
+        most = self._limits.models_max
+        while (idle := self._idle()) and (
+            self._is_over_memory() or (most and len(self._present()) > most)
+        ):
+            await self._unload(idle[0], Reason.LEAST_RECENTLY_USED)
+
     async def close(self) -> None:
-        """Unload all models."""
+        """End loads and the loader."""
         if self._checking:
             self._checking.cancel()
         loading = [each.loading for each in self._models.values() if each.loading]
         for task in loading:
             task.cancel()
         await asyncio.gather(*loading, return_exceptions=True)
-        await asyncio.gather(*map(self._loader.unload, self._models))
         await self._loader.close()
 
     def state(self, name: str) -> State:

@@ -212,11 +212,13 @@ class ModelProcesses(Loader):
         self.on_end: Callable[[str, str], None] = lambda _name, _reason: None
         self._archives: dict[str, Archive] = {}
         self._processes: dict[str, ModelProcess] = {}
+        self._expected: dict[str, int] = {}
         self._started = 0
 
     def forget(self, name: str) -> None:
         """Open the archive of a model again at its next load."""
         self._archives.pop(name, None)
+        self._expected.pop(name, None)
 
     async def load(self, name: str) -> None:
         if name not in self._archives:
@@ -251,14 +253,20 @@ class ModelProcesses(Loader):
 
     async def memory(self, name: str) -> int:
         if process := self._processes.get(name):
-            return await asyncio.to_thread(process.memory)
-        return await asyncio.to_thread(_size_of, self.paths[name]) + PROCESS_BYTES
+            measured = await asyncio.to_thread(process.memory)
+            self._expected[name] = measured or self._expected[name]
+            return measured
+        if name not in self._expected:
+            size = await asyncio.to_thread(_size_of, self.paths[name])
+            self._expected[name] = size + PROCESS_BYTES
+        return self._expected[name]
 
     def __getitem__(self, name: str) -> ModelProcess:
         """Return the process of a loaded model."""
         return self._processes[name]
 
     async def close(self) -> None:
+        await asyncio.gather(*map(self.unload, list(self._processes)))
         shutil.rmtree(self._folder, ignore_errors=True)
 
     async def metrics(self) -> bytes:

@@ -72,10 +72,19 @@ class StoreFollower:
         folder: TorchServe's model store.
         management: TorchServe's management address.
         open_requests: the requests that are being answered.
+        on_demand: whether the first request of a model starts its workers.
     """
 
-    def __init__(self, folder: Path, management: str, open_requests: OpenRequests) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        management: str,
+        open_requests: OpenRequests,
+        *,
+        on_demand: bool = False,
+    ) -> None:
         self._management, self._open_requests = management, open_requests
+        self._least_workers = 0 if on_demand else 1
         self._files = ServedFiles([folder])
         self._versions: dict[Path, _Version] = {}
         self._errors: dict[Path, ModelEntry] = {}
@@ -148,29 +157,42 @@ class StoreFollower:
             logger.info("%s was removed, and is not served any more", path)
 
     async def _workers(self, name: str) -> int:
-        """Return how many workers the version of a model has that is served; 1 for a new model."""
+        """Return how many workers the version of a model has that is served.
+
+        A new model has one, or none where a request starts it.
+        """
         try:
             described = await self._manage("GET", f"/models/{quote(name, '')}")
         except ArchiveError:
-            return 1
-        return max(1, int(described[0]["minWorkers"]))
+            return self._least_workers
+        return max(self._least_workers, int(described[0]["minWorkers"]))
 
     async def _manage(self, method: str, path: str, query: Mapping[str, str] = {}) -> Any:
-        """Return the response of the management address.
+        return await manage(self._client, self._management, method, path, query)
 
-        Raises:
-            ArchiveError: it refuses, or does not answer.
-        """
-        url = URL(self._management + path, encoded=True).update_query(query)
-        timeout = aiohttp.ClientTimeout(total=LOAD_SECONDS)
-        try:
-            async with self._client.request(method, url, timeout=timeout) as response:
-                body = await response.read()
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise ArchiveError(f"TorchServe did not answer ({type(error).__name__}).") from None
-        if response.status >= 400:
-            raise ArchiveError(f"TorchServe refuses it: {body.decode('utf-8', 'replace')[:500]}")
-        return json.loads(body)
+
+async def manage(
+    client: aiohttp.ClientSession,
+    address: str,
+    method: str,
+    path: str,
+    query: Mapping[str, str | int] = {},
+) -> Any:
+    """Return the response of TorchServe's management address.
+
+    Raises:
+        ArchiveError: it refuses, or does not answer.
+    """
+    url = URL(address + path, encoded=True).update_query(query)
+    timeout = aiohttp.ClientTimeout(total=LOAD_SECONDS)
+    try:
+        async with client.request(method, url, timeout=timeout) as response:
+            body = await response.read()
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise ArchiveError(f"TorchServe did not answer ({type(error).__name__}).") from None
+    if response.status >= 400:
+        raise ArchiveError(f"TorchServe refuses it: {body.decode('utf-8', 'replace')[:500]}")
+    return json.loads(body)
 
 
 def _version_of(path: Path) -> _Version:

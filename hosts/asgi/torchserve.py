@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from hf_serve.handlers.compat.torchserve import (
     worker_output,
 )
 from hf_serve.handlers.errors import Overloaded
+from hf_serve.handlers.process.resources import available_cores
+from hf_serve.hosts.archives import ArchiveError
 from hf_serve.hosts.asgi.backend import (
     KNOWN_MAX_AGE,
     Answer,
@@ -32,7 +34,9 @@ from hf_serve.hosts.asgi.backend import (
     described,
 )
 from hf_serve.hosts.asgi.forwarding import TextHeaders, forward, open_client, without
-from hf_serve.hosts.asgi.store_follower import OpenRequests, StoreFollower
+from hf_serve.hosts.asgi.model_pool import Loader, ModelPool
+from hf_serve.hosts.asgi.pool_limits import PoolLimits
+from hf_serve.hosts.asgi.store_follower import OpenRequests, StoreFollower, manage
 from hf_serve.hosts.tracebacks import last_error
 
 # What TorchServe adds to the headers of a request.
@@ -43,6 +47,8 @@ ABOUT_SECONDS = 10.0
 LOADING_MAX_AGE = 0.2
 # The end of TorchServe's log in which errors of workers are looked for.
 LOG_BYTES = 1 << 20
+# What a worker has besides its weights, before it is measured.
+WORKER_BYTES = 128 << 20
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,79 @@ class Addresses:
     workdir: Path | None = None
 
 
+class WorkerScaler(Loader):
+    """Loads and unloads models of a TorchServe by the number of their workers.
+
+    All versions of a model have workers, or none. A version gets as many as it had before, which is
+    the number of its YAML or of a client of the management address.
+
+    Args:
+        management: the management address.
+        client: sends requests to it.
+        store: its model store, where it is on this machine.
+        reason: returns why the workers of a model have ended.
+    """
+
+    def __init__(
+        self,
+        management: str,
+        client: aiohttp.ClientSession,
+        store: Path | None,
+        reason: Callable[[str], str],
+    ) -> None:
+        self._management, self._client = management, client
+        self._store, self._reason = store, reason
+        self._workers: dict[tuple[str, str], int] = {}
+        self._expected: dict[str, int] = {}
+
+    async def load(self, name: str) -> None:
+        await self._scale_all(name, lambda key: self._workers.get(key, 1))
+
+    async def unload(self, name: str) -> None:
+        await self._scale_all(name, lambda _: 0)
+
+    async def close(self) -> None:
+        """Leave the workers to TorchServe, which goes on without this process."""
+
+    async def memory(self, name: str) -> int:
+        versions = await self._versions(name)
+        workers = [worker for version in versions for worker in version["workers"]]
+        pids = [worker["pid"] for worker in workers if worker.get("pid", 0) > 0]
+        if measured := await asyncio.to_thread(lambda: sum(map(worker_memory, pids))):
+            self._expected[name] = measured
+        elif name not in self._expected:
+            self._expected[name] = sum(map(self._expected_memory, versions))
+        return self._expected[name]
+
+    def _expected_memory(self, version: Mapping[str, Any]) -> int:
+        """Return about how much memory a version has that was not loaded yet."""
+        archive = self._store / Path(version["modelUrl"]).name if self._store else None
+        return WORKER_BYTES + (archive.stat().st_size if archive and archive.is_file() else 0)
+
+    async def _scale_all(self, name: str, workers: Callable[[tuple[str, str]], int]) -> None:
+        """Scale each version of a model, and return when its workers have started or ended.
+
+        Raises:
+            ArchiveError: workers do not start.
+        """
+        for version in await self._versions(name):
+            key = name, str(version["modelVersion"])
+            if running := len(version["workers"]):
+                self._workers[key] = max(running, int(version["minWorkers"]))
+            count = workers(key)
+            query = {"min_worker": count, "max_worker": count, "synchronous": "true"}
+            path = f"/models/{quote(name, '')}/{quote(key[1], '')}"
+            try:
+                await manage(self._client, self._management, "PUT", path, query)
+            except ArchiveError as error:
+                raise ArchiveError(self._reason(name) or str(error)) from None
+
+    async def _versions(self, name: str) -> Sequence[Mapping[str, Any]]:
+        path = f"/models/{quote(name, '')}/all"
+        found: list[Mapping[str, Any]] = await manage(self._client, self._management, "GET", path)
+        return found
+
+
 class TorchServeBackend(Backend):
     """A running TorchServe.
 
@@ -73,15 +152,26 @@ class TorchServeBackend(Backend):
         addresses: where it is.
         answer_seconds: how long a response, or its next part, may take.
         watched: its model store, whose changes it is told of; None for no folder.
+        limits: how many models have workers, where the first request of one starts them; None for
+            models that keep theirs.
     """
 
     def __init__(
-        self, addresses: Addresses, answer_seconds: float = 600.0, watched: Path | None = None
+        self,
+        addresses: Addresses,
+        answer_seconds: float = 600.0,
+        watched: Path | None = None,
+        limits: PoolLimits | None = None,
     ) -> None:
         self._at, self._answer_seconds = addresses, answer_seconds
+        self._watched, self._limits = watched, limits
+        self._pool: ModelPool | None = None
         self._open = OpenRequests()
+        on_demand = limits is not None
         self._follower = (
-            StoreFollower(watched, addresses.management, self._open) if watched else None
+            StoreFollower(watched, addresses.management, self._open, on_demand=on_demand)
+            if watched
+            else None
         )
         self._following: asyncio.Task[None] | None = None
         self._client: aiohttp.ClientSession
@@ -95,26 +185,46 @@ class TorchServeBackend(Backend):
         self._client = open_client(connector, self._answer_seconds)
         if self._follower:
             self._following = asyncio.create_task(self._follower.follow(self._client))
+        if self._limits:
+            await self._start_pool(self._limits)
+
+    async def _start_pool(self, limits: PoolLimits) -> None:
+        scaler = WorkerScaler(self._at.management, self._client, self._watched, self._last_error)
+        self._pool = ModelPool(scaler, limits, available_cores())
+        self._entries = await self._ask_models()
+        present = [each.name for each in self._entries.values() if each.state == State.READY]
+        await self._pool.adopt(present)
+        await self._pool.start()
+
+    def _last_error(self, name: str) -> str:
+        return _errors(self._at.workdir).get(name, "") if self._at.workdir else ""
 
     async def close(self) -> None:
         if self._following:
             self._following.cancel()
+        if self._pool:
+            await self._pool.close()
         await self._client.close()
 
     @asynccontextmanager
     async def answer(self, request: ModelRequest) -> AsyncIterator[Answer]:
         method, path, headers = _upstream(request)
-        url = self._at.inference + path
-        with self._open.one(request.route.model):
-            async with forward(
-                self._client, method, url, headers, request.body, "TorchServe"
-            ) as answer:
+        url, model = self._at.inference + path, request.route.model
+        # TorchServe says that there is no such model.
+        is_known = self._pool and model in await self.models(KNOWN_MAX_AGE)
+        loaded = self._pool.loaded(model) if self._pool and is_known else nullcontext()
+        with self._open.one(model):
+            async with (
+                loaded,
+                forward(self._client, method, url, headers, request.body, "TorchServe") as answer,
+            ):
                 yield answer
 
     async def models(self, max_age: float) -> Mapping[str, ModelEntry]:
         may_be_old = max_age >= KNOWN_MAX_AGE
         async with self._asking:
-            if any(entry.state == State.LOADING for entry in self._entries.values()):
+            loads = any(entry.state == State.LOADING for entry in self._entries.values())
+            if loads and not self._pool:
                 max_age = min(max_age, LOADING_MAX_AGE)
             if time.monotonic() - self._asked_at > max_age:
                 try:
@@ -124,7 +234,14 @@ class TorchServeBackend(Backend):
                     if not (may_be_old and self._entries):
                         raise
                 self._asked_at = time.monotonic()
-        return self._entries
+        return {name: self._current(entry) for name, entry in self._entries.items()}
+
+    def _current(self, entry: ModelEntry) -> ModelEntry:
+        """Return an entry with the state of the pool, where there is one."""
+        if self._pool is None or (entry.state == State.FAILED and entry.error):
+            return entry
+        name = entry.name
+        return replace(entry, state=self._pool.state(name), error=self._pool.error(name))
 
     async def described_models(self) -> Mapping[str, ModelEntry]:
         entries = await self.models(max_age=1.0)
@@ -132,6 +249,8 @@ class TorchServeBackend(Backend):
         return {entry.name: entry for entry in described}
 
     async def metrics(self) -> bytes:
+        if self._pool:
+            return self._pool.metrics() + await self._torchserve_metrics()
         memory = await asyncio.to_thread(_memory, list(self._entries.values()))
         return memory + await self._torchserve_metrics()
 

@@ -249,6 +249,7 @@ def start_one_url(
     api_key_file: Path | None = None,
     *,
     watch: Path | None = None,
+    limits_of_models: Sequence[str] = (),
     timeout: float = 60.0,
 ) -> OneUrl:
     """Start the server at one URL in front of a TorchServe, and return once it answers.
@@ -259,6 +260,7 @@ def start_one_url(
         limits: the limits of bodies.
         api_key_file: a file with API keys; None for none.
         watch: TorchServe's model store, whose archives are registered as they come.
+        limits_of_models: options of models on demand, such as `--models-max`.
         timeout: seconds until it must answer.
 
     Raises:
@@ -280,6 +282,7 @@ def start_one_url(
     if watch:
         options["--watch"] = watch.resolve()
     arguments = [str(each) for option in options.items() for each in option]
+    arguments += limits_of_models
     return OneUrl.start(["-m", "hf_serve.hosts.asgi", *arguments], workdir, {"port": port}, timeout)
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import random
+import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -229,6 +232,61 @@ def test_archives_of_a_watched_store_are_served_replaced_and_unloaded(
             wait_for(lambda: _versions(client, management) == [], 240)
         finally:
             running.stop()
+
+
+def test_models_have_workers_while_requests_need_them(
+    checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    store = tmp_path / "model_store"
+    config = write_config(tmp_path / "config", checkpoint(CLASSIFIER))
+    names = ("first", "second", "third")
+    for name in names:
+        pack(shutil.copy(config, tmp_path / f"{name}.yaml"), export_path=store, checked=False)
+    torchserve = TorchServe(model_store=store, workdir=tmp_path / "work", timeout=480)
+    with torchserve as server, httpx.Client(timeout=SECONDS, trust_env=False) as client:
+
+        def with_workers() -> set[str]:
+            described = {
+                name: client.get(f"{server.management_url}/models/{name}") for name in names
+            }
+            return {name for name, each in described.items() if each.json()[0]["workers"]}
+
+        def ask(name: str) -> httpx.Response:
+            return client.post(f"{running.inference_url}/predictions/{name}", json=SAMPLE)
+
+        directly = f"{server.inference_url}/predictions/first"
+        expected = client.post(directly, json=SAMPLE).json()
+        options = ["--models-max", "2", "--keep-alive", "12", "--pin", "first"]
+        running = start_one_url(
+            server, free_ports().inference, BodyLimits(), limits_of_models=options
+        )
+        try:
+            wait_for(lambda: len(with_workers()) <= 2, SECONDS)
+            for name in ("third", "second", "third"):
+                assert ask(name).json() == expected
+                assert with_workers() == {"first", name}
+            with ThreadPoolExecutor(4) as threads:
+                answers = list(threads.map(ask, random.Random(0).choices(names, k=24)))
+            assert {each.status_code for each in answers} == {200}
+            wait_for(lambda: with_workers() == {"first"}, SECONDS)
+            listed = client.get(f"{running.inference_url}/v1/models").json()["data"]
+            assert {each["id"]: each["state"] for each in listed} == {
+                "first": "ready",
+                "second": "unloaded",
+                "third": "unloaded",
+            }
+            assert (
+                client.post(f"{running.inference_url}/predictions/none", json=SAMPLE).status_code
+                == 404
+            )
+            metrics = client.get(f"{running.inference_url}/metrics").text
+            assert 'model_unloads_total{model="third",reason="idle"}' in metrics
+        finally:
+            running.stop()
+        # Without the one URL, TorchServe serves what has workers.
+        assert (
+            client.post(f"{server.inference_url}/predictions/first", json=SAMPLE).json() == expected
+        )
 
 
 def _versions(client: httpx.Client, management: str) -> list[str]:

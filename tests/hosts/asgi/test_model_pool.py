@@ -203,6 +203,23 @@ def test_a_model_that_does_not_load_says_why_and_is_tried_again_later(
     run(test)
 
 
+def test_models_that_were_loaded_before_are_within_the_limits() -> None:
+    async def test(pool: ModelPool, loader: FakeLoader) -> None:
+        loader.loaded = {"a", "b", "c", "d"}
+        await pool.adopt(["a", "b", "c", "d"])
+        assert loader.loaded == {"a", "d"}
+        await ask(pool, "d")
+        assert not loader.loads["d"]
+
+    run(
+        test,
+        models_max=3,
+        memory_bytes=6,
+        pinned=frozenset({"a"}),
+        loader=FakeLoader(sizes=dict.fromkeys("abcd", 3)),
+    )
+
+
 def test_a_request_waits_for_a_bounded_time() -> None:
     async def test(pool: ModelPool, loader: FakeLoader) -> None:
         with pytest.raises(NotLoadedInTime) as raised:

@@ -22,6 +22,7 @@ from hf_serve.handlers.errors import Overloaded
 from hf_serve.hosts.archives import MANIFEST
 from hf_serve.hosts.asgi.access import ApiKeys
 from hf_serve.hosts.asgi.backend import KNOWN_MAX_AGE
+from hf_serve.hosts.asgi.pool_limits import PoolLimits
 from hf_serve.hosts.asgi.server import ServerSettings, create_application
 from hf_serve.hosts.asgi.torchserve import Addresses, TorchServeBackend
 from hf_serve.scripts.installation import ROOT
@@ -80,25 +81,42 @@ class TorchServe:
         if self.management_fails:
             await answer(send, {}, 500)
             return
-        name = path.removeprefix("/models").strip("/")
+        name = path.removeprefix("/models").strip("/").removesuffix("/all")
         if not name:
             await answer(send, {"models": [{"modelName": each} for each in self.workers]})
             return
         if name not in self.workers:
             await answer(send, {"code": 404, "message": "Model not found"}, 404)
             return
-        worker = {"status": self.workers[name]}
-        await answer(send, [{"modelVersion": "1.0", "workers": [worker], "minWorkers": 2}])
+        status = self.workers[name]
+        workers = [{"status": status}] * 2 if status else []
+        version = {"modelVersion": "1.0", "modelUrl": f"{name}.mar", "minWorkers": len(workers)}
+        await answer(send, [{**version, "workers": workers}])
 
     async def _manage(self, scope: Any, send: Any) -> None:
         query = dict(parse_qsl(scope["query_string"].decode()))
+        if "min_worker" in query:
+            await self._scale(scope["path"], query, send)
+            return
         if query.get("model_name") == "refused":
             await answer(send, {"code": 409, "message": "is registered already"}, 409)
             return
         if query:
             self.workers[query["model_name"]] = "READY"
         named = f" {query['url']}" if query else ""
+        if query.get("initial_workers") == "0":
+            named += " with 0 workers"
         self.managed.append(f"{scope['method']} {scope['path']}{named}")
+        await answer(send, {"status": "done"})
+
+    async def _scale(self, path: str, query: dict[str, str], send: Any) -> None:
+        name, count = path.split("/")[2], query["min_worker"]
+        assert (query["max_worker"], query["synchronous"]) == (count, "true")
+        self.managed.append(f"{name} {count}")
+        if name == "broken":
+            await answer(send, {"code": 500, "message": "Failed to start workers"}, 500)
+            return
+        self.workers[name] = "READY" if int(count) else ""
         await answer(send, {"status": "done"})
 
     async def _stream(self, receive: Any, send: Any) -> None:
@@ -123,9 +141,15 @@ async def answer(
     await send({"type": "http.response.body", "body": body})
 
 
-def in_front_of(url: str, workdir: Path | None = None, watched: Path | None = None) -> Any:
+def in_front_of(
+    url: str,
+    workdir: Path | None = None,
+    watched: Path | None = None,
+    limits: PoolLimits | None = None,
+) -> Any:
     addresses = Addresses(url, url, workdir=workdir)
-    backend = TorchServeBackend(addresses, answer_seconds=20 if watched else 2, watched=watched)
+    seconds = 20 if watched else 2
+    backend = TorchServeBackend(addresses, seconds, watched, limits)
     return create_application(backend, ServerSettings("", 1, 1, 1 << 24, ApiKeys()))
 
 
@@ -347,6 +371,41 @@ def test_archives_of_a_watched_store_are_registered_replaced_and_unregistered(
         wait_for(lambda: "DELETE /models/minilm/1.0" in torchserve.managed)
         (tmp_path / "new.mar").unlink()
         wait_for(lambda: "DELETE /models/new/1.0" in torchserve.managed)
+
+
+def test_a_model_on_demand_has_as_many_workers_as_before(
+    torchserve: TorchServe, tmp_path: Path
+) -> None:
+    torchserve.workers = {"first": "READY", "second": "READY", "broken": ""}
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "ts_log.log").write_text(WORKER_LOG.replace("slow", "broken"))
+    with (
+        running(torchserve) as upstream,
+        running(in_front_of(upstream, tmp_path, limits=PoolLimits(models_max=1)), "on") as url,
+        httpx.Client(base_url=url, timeout=SECONDS, trust_env=False) as client,
+    ):
+        assert torchserve.managed == ["first 0"]
+        for name in ("second", "first"):
+            assert client.post(f"/predictions/{name}", json={}).status_code == 207
+        assert torchserve.managed[1:] == ["second 0", "first 2"]
+
+        assert client.post("/predictions/none", json={}).status_code == 207  # TorchServe's answer.
+
+        answer = client.post("/v1/completions", json={"model": "broken"})
+        assert answer.status_code == 503
+        assert "ValueError: no memory" in answer.json()["error"]["message"]
+        states = {each["id"]: each["state"] for each in client.get("/v1/models").json()["data"]}
+        assert states == {"first": "unloaded", "second": "unloaded", "broken": "failed"}
+    assert torchserve.managed[3:] == ["first 0", "broken 1"]
+
+
+def test_a_new_archive_has_no_workers_on_demand(torchserve: TorchServe, tmp_path: Path) -> None:
+    with (
+        running(torchserve) as upstream,
+        running(in_front_of(upstream, None, tmp_path, PoolLimits(keep_alive=60)), "on"),
+    ):
+        archive_of(tmp_path / "new.mar", "new", "1.0")
+        wait_for(lambda: torchserve.managed == ["POST /models new.mar with 0 workers"])
 
 
 def test_an_archive_that_torchserve_refuses_is_in_the_list_of_models(
