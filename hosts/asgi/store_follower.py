@@ -176,7 +176,7 @@ async def manage(
     address: str,
     method: str,
     path: str,
-    query: Mapping[str, str | int] = {},
+    query: Mapping[str, str] = {},
 ) -> Any:
     """Return the response of TorchServe's management address.
 

@@ -128,7 +128,7 @@ class WorkerScaler(Loader):
             key = name, str(version["modelVersion"])
             if running := len(version["workers"]):
                 self._workers[key] = max(running, int(version["minWorkers"]))
-            count = workers(key)
+            count = str(workers(key))
             query = {"min_worker": count, "max_worker": count, "synchronous": "true"}
             path = f"/models/{quote(name, '')}/{quote(key[1], '')}"
             try:

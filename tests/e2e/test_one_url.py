@@ -241,7 +241,8 @@ def test_models_have_workers_while_requests_need_them(
     config = write_config(tmp_path / "config", checkpoint(CLASSIFIER))
     names = ("first", "second", "third")
     for name in names:
-        pack(shutil.copy(config, tmp_path / f"{name}.yaml"), export_path=store, checked=False)
+        shutil.copy(config, tmp_path / f"{name}.yaml")
+        pack(tmp_path / f"{name}.yaml", export_path=store, checked=False)
     torchserve = TorchServe(model_store=store, workdir=tmp_path / "work", timeout=480)
     with torchserve as server, httpx.Client(timeout=SECONDS, trust_env=False) as client:
 
