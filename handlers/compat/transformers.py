@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -36,6 +37,11 @@ with without_scikit_learn():
     from transformers.cache_utils import DynamicLayer
     from transformers.convert_slow_tokenizer import bytes_to_unicode
     from transformers.generation.configuration_utils import ContinuousBatchingConfig
+    from transformers.generation.continuous_batching.requests import RequestStatus
+    from transformers.generation.continuous_batching.scheduler import (
+        SCHEDULER_MAPPING,
+        FIFOScheduler,
+    )
     from transformers.image_processing_utils import BaseImageProcessor
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
     from transformers.modeling_layers import GenericForSequenceClassification
@@ -245,6 +251,38 @@ def run_before_other_processors(processor: LogitsProcessor) -> dict[str, Any]:
 NO_END = -1
 # The manager keeps one block for itself.
 SPARE_BLOCKS = 1
+SHORTEST_FIRST = "shortest_first"
+# A prompt that has waited for a second is read as if it had this many tokens less.
+TOKENS_PER_WAITED_SECOND = 1024
+
+
+class ShortestFirst(FIFOScheduler):
+    """A scheduler that reads the prompt with the fewest unread tokens first.
+
+    Running texts come before all prompts, as in the base class. A long prompt takes what is left of
+    a step, and comes first once it has waited long enough.
+
+    The base class does not count cached tokens that a prompt shares with others. The step in which
+    the prompt starts then has too few places for them, and the prompt becomes another text.
+
+    Breaks when `_process_candidates` is renamed or returns the number of read tokens elsewhere than
+    in its last place.
+    """
+
+    def _process_candidates(self, candidates: Sequence[Any], *args: Any, **options: Any) -> Any:
+        now = time.perf_counter()
+        ordered = sorted(candidates, key=lambda state: self._rank(state, now))
+        scheduled, *others, _ = super()._process_candidates(ordered, *args, **options)
+        return scheduled, *others, sum(each.state.current_len() for each in scheduled)
+
+    def _rank(self, state: Any, now: float) -> tuple[bool, float]:
+        if state.status == RequestStatus.DECODING:
+            return False, 0.0
+        waited = TOKENS_PER_WAITED_SECOND * (now - state.created_time)
+        return True, len(state.remaining_prefill_tokens) - waited
+
+
+SCHEDULER_MAPPING[SHORTEST_FIRST] = ShortestFirst
 
 
 def create_manager(
@@ -254,6 +292,7 @@ def create_manager(
     block_size: int,
     blocks: int,
     max_batch_tokens: int,
+    shares_blocks: bool = False,
 ) -> Any:
     """Return the manager of greedy texts of a model; it is not started.
 
@@ -261,6 +300,8 @@ def create_manager(
         module: the model, whose attention the manager changes.
         ends: the ids of the tokens that end a text.
         blocks: the number of blocks for texts.
+        max_batch_tokens: the number of tokens of all texts in one step.
+        shares_blocks: whether prompts that begin alike share blocks.
 
     Breaks when `ContinuousBatchingConfig` has other names, or the settings that are off here work.
     """
@@ -270,8 +311,8 @@ def create_manager(
             block_size=block_size,
             num_blocks=blocks + SPARE_BLOCKS,
             max_batch_tokens=max_batch_tokens,
-            # With shared blocks, texts that begin alike and run together become other texts.
-            allow_block_sharing=False,
+            allow_block_sharing=shares_blocks,
+            scheduler_type=SHORTEST_FIRST,
             # It fails where the manager starts without a text.
             use_async_batching=False,
         ),

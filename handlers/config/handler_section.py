@@ -448,6 +448,24 @@ class GenerationKeys(_Section):
         "`max_num_seqs` texts of the model's limit need, and at most a quarter of the memory, on a "
         "GPU of the free memory.",
     )
+    enable_prefix_caching: bool | None = Field(
+        default=None,
+        description="Whether texts with the same beginning share its cached tokens, with "
+        "`continuousBatching`. Packing an export measures what it changes. Without it, only with "
+        "`engine: vllm`.",
+    )
+    enable_chunked_prefill: bool | None = Field(
+        default=None,
+        description="Whether a prompt is read in parts, in the steps of the running texts, with "
+        "`continuousBatching`. Without it, unless `save_mode: openvino` has a model of at most "
+        "2,048 tokens.",
+    )
+    max_num_batched_tokens: PositiveInt | None = Field(
+        default=None,
+        description="Maximum tokens of all texts in one step, with `continuousBatching`: what the "
+        "running texts leave is for parts of prompts. Without it, 256 with `pretrained` and "
+        "`openvino`, and vLLM's own value with `engine: vllm`.",
+    )
     engine: EngineName | None = Field(
         default=None,
         description="`vllm` runs the texts of a checkpoint with vLLM, with `continuousBatching`.",

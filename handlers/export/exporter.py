@@ -23,7 +23,7 @@ from ..model import Model
 from ..process.packages import silence_exporters, silence_libraries
 from ..tasks.base import BaseTask
 from ..types.request import Request, place_of
-from .fidelity import PlacedRow, chunks, compare_texts, compare_with_float32
+from .fidelity import PlacedRow, chunks, compare_cached_texts, compare_texts, compare_with_float32
 from .fidelity_report import FidelityReport
 from .manifest import ExportManifest
 
@@ -174,8 +174,13 @@ class _Measurement:
         reference = self.load_reference(_reference(checkpoint))
         report = compare_with_float32(self.task, reference, self.load(_static(spec)), self.rows)
         if spec.config.continuousBatching:
-            texts = compare_texts(self.task, reference, self.load(spec), self.rows)
+            model = self.load(spec)
+            texts = compare_texts(self.task, reference, model, self.rows)
             report = replace(report, generated=texts)
+            if spec.config.handler.enable_prefix_caching:
+                without = self.load(spec.with_settings(enable_prefix_caching=False))
+                cached = compare_cached_texts(self.task, without, model, self.rows)
+                report = replace(report, cached=cached)
         return replace(report, dtype=dtype)
 
 

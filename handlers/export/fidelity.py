@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import nlargest
-from itertools import chain, repeat
+from itertools import chain, cycle, islice, repeat
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -34,6 +34,8 @@ REGRESSION_TOLERANCE = 0.05
 NAMED_CHANGES = 5
 MAX_TEXTS = 16
 MAX_NEW_TOKENS = 32
+# Tokens of the common beginning of texts that share a cache.
+COMMON_TOKENS = 512
 
 Item = TypeVar("Item")
 Logits = npt.NDArray[Any]
@@ -393,11 +395,48 @@ def compare_texts(
         rows: texts; the models continue the first ones.
     """
     prompts = [_greedy(each.row) for each in rows[:MAX_TEXTS]]
-    pairs = zip(_texts(task, reference, prompts), _texts(task, model, prompts), strict=True)
-    compared = [_compare_tokens(expected, found) for expected, found in pairs]
+    return _compare_all(_texts(task, reference, prompts), _texts(task, model, prompts))
+
+
+def compare_cached_texts(
+    task: BaseTask[Any, Any], reference: Model, model: Model, rows: Sequence[PlacedRow]
+) -> TextFidelity:
+    """Compare the greedy texts of prompts that begin alike with and without a shared cache.
+
+    Args:
+        reference: the model without prefix caching.
+        model: the model with it. It generates each text twice: beside the text that fills the
+            cache, and after it.
+        rows: texts. Their tokens, repeated, are the common beginning.
+    """
+    prompts = _with_common_beginning([_greedy(each.row) for each in rows[:MAX_TEXTS]], task)
+    expected = list(_texts(task, reference, prompts))
+    found = [each for _ in range(2) for each in _texts(task, model, prompts)]
+    return _compare_all(expected * 2, found)
+
+
+def _with_common_beginning(prompts: Sequence[Prompt], task: BaseTask[Any, Any]) -> list[Prompt]:
+    longest = max(len(prompt) + prompt.new_tokens for prompt in prompts)
+    limit = task.checkpoint.limit or COMMON_TOKENS + longest
+    size = max(0, min(COMMON_TOKENS, limit - longest))
+    common = {
+        name: [*islice(cycle(chain.from_iterable(each.features[name] for each in prompts)), size)]
+        for name in prompts[0].features
+    }
+    return [
+        replace(
+            prompt,
+            features={name: [*common[name], *values] for name, values in prompt.features.items()},
+        )
+        for prompt in prompts
+    ]
+
+
+def _compare_all(expected: Iterable[Sequence[int]], found: Iterable[Sequence[int]]) -> TextFidelity:
+    compared = [_compare_tokens(*pair) for pair in zip(expected, found, strict=True)]
     tokens = sum(count for count, _ in compared)
-    different = sum(1 for _, is_equal in compared if not is_equal)
-    return TextFidelity(len(prompts), len(prompts) - different, tokens, 1 - different / tokens)
+    equal = sum(1 for _, is_equal in compared if is_equal)
+    return TextFidelity(len(compared), equal, tokens, 1 - (len(compared) - equal) / tokens)
 
 
 def _greedy(row: Any) -> Prompt:

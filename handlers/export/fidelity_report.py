@@ -64,10 +64,13 @@ class TextFidelity:
         return wilson_interval(self.token_agreement, self.tokens)
 
     def __str__(self) -> str:
+        return self.describe("greedy texts that are generated concurrently", "`generate`")
+
+    def describe(self, texts: str, others: str) -> str:
+        """Return the comparison of texts with others in words."""
         return (
-            f"greedy texts that are generated concurrently have {self.token_agreement:.2%} of"
-            f" {self.tokens} tokens of `generate` ({self.equal_texts} of {self.texts} texts are"
-            " equal)"
+            f"{texts} have {self.token_agreement:.2%} of {self.tokens} tokens of {others}"
+            f" ({self.equal_texts} of {self.texts} texts are equal)"
         )
 
 
@@ -108,6 +111,8 @@ class FidelityReport:
         rejected: the report of the dtype that `dtype: auto` selects, if the agreement was too low
             and float32 is served instead.
         generated: the comparison of texts, with `continuousBatching`.
+        cached: the comparison of texts that begin alike, generated with their beginning cached and
+            without, with `enable_prefix_caching`.
         vectors: the comparison of vectors, of a mode without labels, which has no decisions.
         changes: the changed decisions with the largest margins. They are not written to the file.
     """
@@ -120,6 +125,7 @@ class FidelityReport:
     dtype: str | None = None
     rejected: FidelityReport | None = None
     generated: TextFidelity | None = None
+    cached: TextFidelity | None = None
     vectors: VectorFidelity | None = None
     changes: tuple[Change, ...] = field(default=(), compare=False)
 
@@ -132,6 +138,9 @@ class FidelityReport:
         calls = f"; {self.close_calls} of the {self.changed} that differ are close calls"
         close = calls if self.changed else ""
         generated = f"; {self.generated}" if self.generated else ""
+        if self.cached:
+            alike = "greedy texts that begin alike and share its cache"
+            generated += f"; {self.cached.describe(alike, 'the texts without')}"
         return (
             f"agrees with the checkpoint on {self.label_agreement:.2%} of {self.decisions} labels"
             f" (95% interval {low:.1%} to {high:.1%}, {self.rows} rows), largest score difference"
@@ -144,8 +153,10 @@ class FidelityReport:
         There are some hundred tokens of texts, few beside the labels, so the upper end of their
         interval has to reach the minimum.
         """
-        texts_agree = self.generated is None or self.generated.interval[1] >= min_agreement
-        return self.agreement >= min_agreement and texts_agree
+        texts = filter(None, (self.generated, self.cached))
+        return self.agreement >= min_agreement and all(
+            each.interval[1] >= min_agreement for each in texts
+        )
 
     @property
     def agreement(self) -> float:
@@ -200,12 +211,15 @@ class FidelityReport:
     def from_json(cls, document: Mapping[str, Any]) -> FidelityReport:
         """Return the report of a document; keys of other versions are left out."""
         known = {name: document[name] for name in cls.__dataclass_fields__ if name in document}
-        rejected, generated = document.get("rejected"), document.get("generated")
-        vectors = document.get("vectors")
+        kinds: Mapping[str, Any] = {
+            "rejected": cls.from_json,
+            "generated": lambda found: TextFidelity(**found),
+            "cached": lambda found: TextFidelity(**found),
+            "vectors": lambda found: VectorFidelity(**found),
+        }
         parts = {
-            "rejected": cls.from_json(rejected) if rejected else None,
-            "generated": TextFidelity(**generated) if generated else None,
-            "vectors": VectorFidelity(**vectors) if vectors else None,
+            name: read(document[name]) if document.get(name) else None
+            for name, read in kinds.items()
         }
         return cls(**{**known, **parts})
 

@@ -195,6 +195,8 @@ class _Checked:
 
 
 Check = Callable[[_Checked], Problem | None]
+# Keys of what runs texts side by side.
+STEP_KEYS = ("enable_prefix_caching", "enable_chunked_prefill", "max_num_batched_tokens")
 
 
 def _check_task(given: _Checked) -> Problem | None:
@@ -316,6 +318,37 @@ def _keys_of_torch(given: _Checked) -> dict[str, Any]:
     }
 
 
+def _check_step_keys(given: _Checked) -> Problem | None:
+    """Check the keys of the cache and the steps of back ends that run texts side by side."""
+    handler = given.handler
+    key = next((name for name in STEP_KEYS if getattr(handler, name) is not None), None)
+    if key is None:
+        return None
+    if not given.config.continuousBatching:
+        return f"handler.{key} is set and continuousBatching is not true", _remedy(key)
+    if not given.continues_prompts:
+        return f"handler.{key} is set and handler.mode is {handler.mode}", _remedy(key)
+    if handler.enable_chunked_prefill is not False:
+        return None
+    if given.save_mode == CHECKPOINT and not handler.engine:
+        return (
+            "handler.enable_chunked_prefill is false and handler.save_mode is pretrained, whose"
+            " prompts are always read in parts",
+            "use save_mode: openvino or engine: vllm, or leave enable_chunked_prefill out",
+        )
+    if handler.max_num_batched_tokens is None:
+        return None
+    return (
+        "handler.max_num_batched_tokens is set and handler.enable_chunked_prefill is false, with"
+        " which each prompt is read in one step",
+        "leave one of them out",
+    )
+
+
+def _remedy(key: str) -> str:
+    return f"use mode: text_generation with continuousBatching: true, or leave {key} out"
+
+
 def _check_assistant(given: _Checked) -> Problem | None:
     if given.handler.assistant_model is None:
         return None
@@ -378,6 +411,7 @@ CHECKS: tuple[Check, ...] = (
     _check_compile,
     _check_engine,
     _check_scheduling,
+    _check_step_keys,
     _check_assistant,
     _check_adapter,
 )

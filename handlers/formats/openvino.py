@@ -172,8 +172,7 @@ class Format(BaseFormat):
         blocks = cache_blocks(spec, str(settings["KV_CACHE_PRECISION"]))
         scheduler = {
             "num_kv_blocks": blocks + (least - 1) * FILLER_BLOCKS,
-            # With it, texts whose prompts begin alike have other tokens in some steps.
-            "enable_prefix_caching": False,
+            "enable_prefix_caching": bool(handler.enable_prefix_caching),
             **_reading_of_prompts(spec),
         }
         checkpoint = self._checkpoint_of(spec)
@@ -391,14 +390,14 @@ def _reading_of_prompts(spec: ModelSpec) -> dict[str, Any]:
     A prompt that is read in one step has its first token sooner. The running texts wait
     meanwhile, so that long prompts are read in parts, in the steps of the running texts.
     """
-    if longest_sequence(spec) > LONGEST_WHOLE_PROMPT:
-        return {"dynamic_split_fuse": True}
-    return {
-        "dynamic_split_fuse": False,
-        "max_num_batched_tokens": LONGEST_WHOLE_PROMPT,
-        # As many as it may be: beams are counted, and the process holds to the limit of texts.
-        "max_num_seqs": LONGEST_WHOLE_PROMPT,
-    }
+    handler, longest = spec.config.handler, longest_sequence(spec)
+    in_parts, tokens = handler.enable_chunked_prefill, handler.max_num_batched_tokens
+    if in_parts or (in_parts is None and (tokens or longest > LONGEST_WHOLE_PROMPT)):
+        own = {"max_num_batched_tokens": max(tokens, handler.max_num_seqs)} if tokens else {}
+        return {"dynamic_split_fuse": True, **own}
+    whole = max(longest, LONGEST_WHOLE_PROMPT)
+    # As many texts as there may be: beams are counted, and the process holds to the limit of texts.
+    return {"dynamic_split_fuse": False, "max_num_batched_tokens": whole, "max_num_seqs": whole}
 
 
 def min_running(dtype: str, threads: int) -> int:

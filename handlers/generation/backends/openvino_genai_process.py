@@ -25,6 +25,7 @@ run_path(str(Path(__file__).parents[2] / "compat" / "openvino.py"))["disable_usa
 import openvino
 import openvino_genai
 
+waits_for_prefix = run_path(str(Path(__file__).with_name("prefixes.py")))["waits_for_prefix"]
 CHUNK = 1 << 16
 # A sequence that is not streamed may wait one step for each of these numbers of tokens that it asks
 # for, and four steps at most, so that several prompts are read together.
@@ -78,12 +79,14 @@ class RunningSequence:
     Attributes:
         number: the id.
         handle: openvino-genai's `GenerationHandle`.
+        prompt: the tokens of its prompt.
         in_parts: whether tokens are sent as they come.
         has_begun: whether the first token was sent.
     """
 
     number: int
     handle: Any
+    prompt: list[int]
     in_parts: bool
     has_begun: bool = False
 
@@ -161,6 +164,7 @@ class Process:
             ignores its `max_num_seqs` where it splits prompts, and counts beams otherwise.
         splits_prompts: whether it reads prompts in parts, in the steps of the running sequences.
             Otherwise the running sequences wait while it reads prompts.
+        shares_prefixes: whether prompts that begin alike share cached tokens.
         fillers: are added to a few running sequences.
     """
 
@@ -172,9 +176,10 @@ class Process:
         max_running: int,
         *,
         splits_prompts: bool,
+        shares_prefixes: bool = False,
         fillers: Fillers,
     ) -> None:
-        self._fillers = fillers
+        self._fillers, self._shares_prefixes = fillers, shares_prefixes
         self._channel, self._pipeline, self._grammars = channel, pipeline, grammars
         self._max_running, self._splits_prompts = max_running, splits_prompts
         self._waited_steps = 0
@@ -211,11 +216,23 @@ class Process:
             return []
         self._waited_steps = 0
         refused = []
-        while self._waiting and self._has_room:
-            command = self._waiting.pop(next(iter(self._waiting)))
+        for number, command in list(self._waiting.items()):
+            if not self._has_room:
+                break
+            if self._waits_for_prefix(command["prompt"]):
+                continue
+            del self._waiting[number]
             if error := self._start(**command):
-                refused.append({"id": command["start"], "refused": error})
+                refused.append({"id": number, "refused": error})
         return refused
+
+    def _waits_for_prefix(self, prompt: list[int]) -> bool:
+        if not self._shares_prefixes:
+            return False
+        running = self._running.values()
+        return bool(
+            waits_for_prefix(prompt, (each.prompt for each in running if not each.has_begun))
+        )
 
     @property
     def _has_room(self) -> bool:
@@ -247,7 +264,7 @@ class Process:
             return str(error) or type(error).__name__
         # The tokens of beams may change until their end.
         in_parts = in_parts and settings.get("num_beams", 1) == 1
-        self._running[start] = RunningSequence(start, handle, in_parts)
+        self._running[start] = RunningSequence(start, handle, prompt, in_parts)
         return None
 
     def _cancel(self, number: int) -> None:
@@ -351,7 +368,7 @@ def main() -> None:
         arguments = json.loads(sys.argv[2])
         max_running = arguments.pop("max_running")
         minimum, tokens = arguments.pop("min_running"), arguments.pop("filler_tokens")
-        splits_prompts = arguments["scheduler"]["dynamic_split_fuse"]
+        scheduler = arguments["scheduler"]
         pipeline, grammars = load(**arguments)
         _silence()
         channel.send({"ready": True})
@@ -360,7 +377,8 @@ def main() -> None:
             pipeline,
             grammars,
             max_running,
-            splits_prompts=splits_prompts,
+            splits_prompts=scheduler["dynamic_split_fuse"],
+            shares_prefixes=scheduler["enable_prefix_caching"],
             fillers=Fillers(pipeline, minimum, tokens),
         )
         process.run()

@@ -34,6 +34,7 @@ from ..checkpoint_defaults import FILE_SETTINGS
 from ..generator import Generator, Prompt, end_tokens
 from ..parameters import GenerationParameters
 from .base import GenerationBackend, NewTokens, Receive, run_sequences
+from .prefixes import waits_for_prefix
 from .settings import BLOCK as CACHE_BLOCK
 from .settings import SAMPLING_PARAMETERS, cache_blocks
 
@@ -54,11 +55,22 @@ PRECISIONS = {torch.bfloat16: "bf16", torch.float16: "f16", torch.float32: "f32"
 
 @dataclass(frozen=True)
 class PagedSettings:
-    """The blocks of the cache, and the maximum numbers of running and waiting sequences."""
+    """The sizes of the scheduler.
+
+    Attributes:
+        blocks: the blocks of the cache.
+        max_running: the maximum number of running sequences.
+        max_waiting: the maximum number of waiting sequences.
+        step_tokens: the number of tokens of all sequences in one step, at least `max_running`. What
+            the running sequences leave is for parts of prompts.
+        shares_prefixes: whether prompts that begin alike share cached tokens.
+    """
 
     blocks: int
     max_running: int
     max_waiting: int
+    step_tokens: int = STEP_TOKENS
+    shares_prefixes: bool = False
 
 
 class PagedModel(BatchScheduler, GenerationBackend):
@@ -143,9 +155,16 @@ class PagedModel(BatchScheduler, GenerationBackend):
 
 @dataclass(eq=False)
 class _Sequence:
-    """A sequence, the blocks that it may need, and the number of its tokens that were passed on."""
+    """A sequence.
+
+    Attributes:
+        ids: the tokens of its prompt.
+        blocks: the blocks that it may need.
+        seen: the number of its new tokens that were passed on.
+    """
 
     prompt: Prompt
+    ids: Sequence[int]
     receive: Receive
     number: str
     blocks: int
@@ -173,7 +192,8 @@ class PagedScheduler:
             sorted(end_tokens(generation_config)),
             block_size=BLOCK,
             blocks=settings.blocks,
-            max_batch_tokens=max(STEP_TOKENS, settings.max_running),
+            max_batch_tokens=max(settings.step_tokens, settings.max_running),
+            shares_blocks=settings.shares_prefixes,
         )
         self._lock = threading.RLock()
         self._started = 0
@@ -204,7 +224,8 @@ class PagedScheduler:
                 raise EngineFailed
             self._started += 1
             blocks = math.ceil((len(prompt) + prompt.new_tokens) / BLOCK)
-            sequence = _Sequence(prompt, receive, str(self._started), blocks)
+            ids = [int(token) for token in prompt.features["input_ids"]]
+            sequence = _Sequence(prompt, ids, receive, str(self._started), blocks)
             self._waiting.append(sequence)
             self._start_waiting()
         return partial(self._cancel, sequence)
@@ -218,17 +239,27 @@ class PagedScheduler:
         return sum(sequence.blocks for sequence in self._running.values())
 
     def _start_waiting(self) -> None:
-        while self._waiting and len(self._running) < self._settings.max_running:
-            if self._reserved + self._waiting[0].blocks > self._settings.blocks:
+        for sequence in list(self._waiting):
+            if len(self._running) == self._settings.max_running:
                 return
-            sequence = self._waiting.popleft()
+            if self._waits_for_prefix(sequence):
+                continue
+            if self._reserved + sequence.blocks > self._settings.blocks:
+                return
+            self._waiting.remove(sequence)
             self._running[sequence.number] = sequence
             self._manager.add_request(
-                [int(token) for token in sequence.prompt.features["input_ids"]],
+                sequence.ids,
                 sequence.number,
                 max_new_tokens=sequence.prompt.new_tokens,
                 streaming=True,
             )
+
+    def _waits_for_prefix(self, sequence: _Sequence) -> bool:
+        if not self._settings.shares_prefixes:
+            return False
+        read = (each.ids for each in self._running.values() if not each.seen)
+        return waits_for_prefix(sequence.ids, read)
 
     def _cancel(self, sequence: _Sequence) -> None:
         with self._lock:
@@ -267,8 +298,10 @@ class PagedScheduler:
             new = list(output.generated_tokens[sequence.seen :])
             sequence.seen += len(new)
             finished, failed = output.is_finished(), output.error is not None
+            is_first = sequence.seen == len(new)
             if finished or failed:
                 del self._running[sequence.number]
+            if finished or failed or is_first:
                 self._start_waiting()
         error = self._error(output.error) if failed else None
         sequence.receive(NewTokens([new], finished=finished, error=error))
@@ -299,7 +332,13 @@ def as_paged(model: Model, module: PreTrainedModel, spec: ModelSpec) -> PagedMod
     """
     handler, checkpoint = spec.config.handler, spec.checkpoint
     blocks = cache_blocks(spec, PRECISIONS[module.dtype], module.device) * CACHE_BLOCK // BLOCK
-    settings = PagedSettings(blocks, handler.max_num_seqs, handler.max_waiting)
+    settings = PagedSettings(
+        blocks,
+        handler.max_num_seqs,
+        handler.max_waiting,
+        handler.max_num_batched_tokens or STEP_TOKENS,
+        shares_prefixes=bool(handler.enable_prefix_caching),
+    )
     rows = checkpoint.probe_rows(blocks * BLOCK // 2).batches[0]
     try:
         paged = PagedModel(model, module, checkpoint.generation_config, settings)

@@ -164,8 +164,13 @@ def engine_arguments(spec: ModelSpec, dtype: str) -> dict[str, Any]:
     Raises:
         WrongConfig: the cache is too small for a sequence.
     """
-    is_quantized = quantization_method(spec.checkpoint.config)
+    is_quantized, handler = quantization_method(spec.checkpoint.config), spec.config.handler
+    given = {
+        "enable_chunked_prefill": handler.enable_chunked_prefill,
+        "max_num_batched_tokens": handler.max_num_batched_tokens,
+    }
     return {
+        **{name: value for name, value in given.items() if value is not None},
         "model": str(spec.directory),
         # Only grammars need the tokenizer.
         "skip_tokenizer_init": not _has_grammars(spec),
@@ -177,9 +182,9 @@ def engine_arguments(spec: ModelSpec, dtype: str) -> dict[str, Any]:
         "dtype": "auto" if is_quantized else dtype,
         "generation_config": "vllm",
         "max_model_len": longest_sequence(spec),
-        "max_num_seqs": spec.config.handler.max_num_seqs,
+        "max_num_seqs": handler.max_num_seqs,
         "max_logprobs": MAX_TOP_TOKENS,
-        "enable_prefix_caching": True,
+        "enable_prefix_caching": handler.enable_prefix_caching is not False,
         # Otherwise all workers would sample the same texts, and again after a restart.
         "seed": secrets.randbits(31),
         "disable_log_stats": True,

@@ -21,6 +21,7 @@ from hf_serve.handlers.export.fidelity import (
     MAX_TEXTS,
     PlacedRow,
     check_fidelity,
+    compare_cached_texts,
     compare_outputs,
     compare_texts,
     compare_vectors,
@@ -222,6 +223,30 @@ def test_a_model_agrees_with_itself_on_the_first_texts(served: Callable[..., Ser
     assert report == TextFidelity(MAX_TEXTS, MAX_TEXTS, MAX_TEXTS * MAX_NEW_TOKENS, 1.0)
 
 
+def test_texts_that_begin_alike_are_compared_twice_with_the_cache_of_their_beginning(
+    served: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, rows = engine_of(served(MODE), ROWS[:3])
+    prompts = list[list[int]]()
+    run = engine.task.run
+
+    def note(model: Any, batch: list[Any], meter: Any) -> Any:
+        prompts.extend(prompt.features["input_ids"] for prompt in batch)
+        return run(model, batch, meter)
+
+    monkeypatch.setattr(engine.task, "run", note)
+    report = compare_cached_texts(engine.task, engine.model, engine.model, rows)
+    assert report == TextFidelity(6, 6, 6 * MAX_NEW_TOKENS, 1.0)
+    common = (
+        engine.task.checkpoint.limit
+        - MAX_NEW_TOKENS
+        - max((len(each.row.features["input_ids"]) + 1) // 2 for each in rows)
+    )
+    assert len(prompts) == 9
+    assert len({tuple(each[:common]) for each in prompts}) == 1
+    assert max(map(len, prompts)) == engine.task.checkpoint.limit - MAX_NEW_TOKENS
+
+
 def test_the_tokens_after_the_first_that_differs_do_not_count(
     served: Callable[..., Served],
 ) -> None:
@@ -278,11 +303,17 @@ CONTINUOUS = {
 @pytest.mark.openvino
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
-def test_texts_of_an_exact_export_with_continuous_batching_are_compared(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cached", [False, True])
+def test_texts_of_an_exact_export_with_continuous_batching_are_compared(
+    tmp_path: Path, *, cached: bool
+) -> None:
     folder = tiny.write(tmp_path / "model", MODE)
-    report = export(folder, ModelConfig.parse(CONTINUOUS), folder, ROWS[:3])
+    handler = {**CONTINUOUS["handler"], "enable_prefix_caching": cached}
+    config = ModelConfig.parse({**CONTINUOUS, "handler": handler})
+    report = export(folder, config, folder, ROWS[:3])
     assert report is not None
     assert report.generated == TextFidelity(3, 3, 3 * MAX_NEW_TOKENS, 1.0)
+    assert report.cached == (TextFidelity(6, 6, 6 * MAX_NEW_TOKENS, 1.0) if cached else None)
     assert report == FidelityReport.find(folder)
 
 
@@ -302,10 +333,18 @@ def test_an_export_whose_texts_differ_is_refused(
 
 
 def test_the_report_has_the_texts_in_its_file_and_its_sentence(tmp_path: Path) -> None:
-    report = replace(FidelityReport(9, 9, 1.0, 0.1), generated=TextFidelity(4, 3, 50, 0.98))
+    report = replace(
+        FidelityReport(9, 9, 1.0, 0.1),
+        generated=TextFidelity(4, 3, 50, 0.98),
+        cached=TextFidelity(8, 7, 100, 0.99),
+    )
     report.write(tmp_path)
     assert FidelityReport.find(tmp_path) == report
     assert "have 98.00% of 50 tokens of `generate` (3 of 4 texts are equal)" in str(report)
+    assert (
+        "texts that begin alike and share its cache have 99.00% of 100 tokens of the texts without"
+        in str(report)
+    )
 
 
 @pytest.mark.parametrize(
@@ -315,8 +354,10 @@ def test_the_report_has_the_texts_in_its_file_and_its_sentence(tmp_path: Path) -
 def test_labels_reach_the_minimum_and_tokens_as_far_as_few_of_them_tell(
     labels: float, tokens: float, reached: bool
 ) -> None:
-    report = FidelityReport(200, 9000, labels, 0.1, generated=TextFidelity(16, 6, 480, tokens))
-    assert report.reaches(0.99) == reached
+    texts = TextFidelity(16, 6, 480, tokens)
+    report = FidelityReport(200, 9000, labels, 0.1)
+    assert replace(report, generated=texts).reaches(0.99) == reached
+    assert replace(report, cached=texts).reaches(0.99) == reached
 
 
 def test_the_interval_of_the_tokens_may_end_at_the_minimum() -> None:

@@ -104,3 +104,37 @@ def test_adapters_need_a_model_that_chooses_them_for_each_request(
     check_config(ModelConfig.parse({"handler": handler}))
     with refused(WrongConfig, "handler.adapters", *obstacle):
         check_config(ModelConfig.parse({"handler": {**handler, **keys}, **more}))
+
+
+@pytest.mark.parametrize(
+    ("keys", "obstacle"),
+    [
+        ({"continuousBatching": False}, ["enable_chunked_prefill", "continuousBatching"]),
+        ({"mode": "summarization"}, ["enable_chunked_prefill", "handler.mode", "summarization"]),
+        ({"enable_chunked_prefill": False}, ["max_num_batched_tokens", "enable_chunked_prefill"]),
+        (
+            {"enable_chunked_prefill": False, "save_mode": "pretrained"},
+            ["enable_chunked_prefill", "save_mode", "pretrained"],
+        ),
+    ],
+)
+def test_how_prompts_are_read_is_a_setting_of_what_runs_texts_side_by_side(
+    keys: dict[str, Any], obstacle: list[str]
+) -> None:
+    base = {
+        "mode": "text_generation",
+        "save_mode": "openvino",
+        "enable_chunked_prefill": True,
+        "max_num_batched_tokens": 128,
+    }
+
+    def check(continuousBatching: bool = True, **handler: Any) -> None:  # noqa: N803
+        keys = {"continuousBatching": continuousBatching, "handler": {**base, **handler}}
+        check_config(ModelConfig.parse(keys))
+
+    check()
+    check(save_mode="pretrained", enable_prefix_caching=True)
+    check(save_mode="pretrained", engine="vllm", enable_prefix_caching=False)
+    changed = {"save_mode": "pretrained"} if keys.get("mode") else {}
+    with refused(WrongConfig, *obstacle):
+        check(**{**changed, **keys})

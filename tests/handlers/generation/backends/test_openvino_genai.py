@@ -109,6 +109,30 @@ def test_texts_side_by_side_are_those_of_generate_where_prompts_are_read_in_part
     assert not differences(found, reference.predict(requests), 1e-4)
 
 
+@pytest.mark.parametrize("in_parts", [False, True])
+def test_texts_that_begin_alike_and_share_a_cache_are_those_of_generate(
+    folder: Path, reference: Engine, *, in_parts: bool
+) -> None:
+    """They come three times, and the first ones fill the cache."""
+    engine = Engine.load(
+        folder,
+        config(
+            enable_prefix_caching=True,
+            enable_chunked_prefill=in_parts,
+            max_num_batched_tokens=64 if in_parts else None,
+        ),
+    )
+    requests = [
+        Request(f"{PROMPT} there were foxes in the woods " * (number % 3 + 1) + str(number))
+        for number in range(12)
+    ]
+    expected = reference.predict(requests)
+    with ThreadPoolExecutor(len(requests)) as clients:
+        for _ in range(3):
+            found = list(clients.map(lambda request: engine.predict([request])[0], requests))
+            assert not differences(found, expected, 1e-4)
+
+
 def test_sampling_with_a_seed_is_repeatable_and_each_sequence_differs(engine: Engine) -> None:
     parameters = {"do_sample": True, "seed": 3, "num_return_sequences": 3, "max_new_tokens": 12}
     first: Any = engine.predict([Request(PROMPT, parameters)])[0]

@@ -12,6 +12,7 @@ import pytest
 openvino_genai = pytest.importorskip("openvino_genai")
 
 from hf_serve.handlers.generation.backends.openvino_genai_process import Fillers, Process  # noqa: E402
+from hf_serve.handlers.generation.backends.prefixes import MIN_TOKENS  # noqa: E402
 from tests.sentences import refused  # noqa: E402
 
 pytestmark = pytest.mark.openvino
@@ -50,20 +51,35 @@ class Channel:
         yield from turn
 
 
-def text(number: int, new_tokens: int, *, in_parts: bool = False) -> dict[str, Any]:
+def text(
+    number: int, new_tokens: int, *, in_parts: bool = False, prompt: Sequence[int] = (1,)
+) -> dict[str, Any]:
     settings = {"max_new_tokens": new_tokens}
-    return {"start": number, "prompt": [1], "settings": settings, "in_parts": in_parts}
+    return {"start": number, "prompt": list(prompt), "settings": settings, "in_parts": in_parts}
 
 
 def steps_before(
-    number: int, turns: Sequence[Sequence[Any]], *, splits: bool = False, max_running: int = 8
+    number: int,
+    turns: Sequence[Sequence[Any]],
+    *,
+    splits: bool = False,
+    max_running: int = 8,
+    shares_prefixes: bool = False,
 ) -> int:
     """Return after how many steps a text begins, when commands come before each of them."""
     pipeline, channel = Pipeline(), Channel([*turns, *([()] * 20)])
     process: Any = Process
     with pytest.raises(EOFError):
         alone = Fillers(pipeline, 1, 8)
-        process(channel, pipeline, None, max_running, splits_prompts=splits, fillers=alone).run()
+        process(
+            channel,
+            pipeline,
+            None,
+            max_running,
+            splits_prompts=splits,
+            shares_prefixes=shares_prefixes,
+            fillers=alone,
+        ).run()
     return pipeline.log[: pipeline.log.index(f"text {number}")].count("step")
 
 
@@ -96,6 +112,16 @@ def test_a_stream_does_not_wait_nor_do_the_texts_beside_it() -> None:
 
 def test_no_text_waits_where_prompts_are_split() -> None:
     assert steps_before(2, [[RUNNING], [text(2, 64)]], splits=True) == 1
+
+
+@pytest.mark.parametrize(("shares", "steps"), [(False, 0), (True, 2)])
+def test_a_text_waits_until_the_beginning_that_it_shares_is_read(shares: bool, steps: int) -> None:
+    """Here the prompt that begins alike is never read, and cancelled after two steps."""
+    beginning = range(MIN_TOKENS)
+    others = [text(2, 8, prompt=[*beginning, 2]), text(3, 8, prompt=[7, *beginning])]
+    turns = [[text(1, 8, prompt=beginning), *others], [], [end(1)]]
+    found = [steps_before(number, turns, splits=True, shares_prefixes=shares) for number in (2, 3)]
+    assert found == [steps, 0]
 
 
 @pytest.mark.parametrize("splits", [True, False])

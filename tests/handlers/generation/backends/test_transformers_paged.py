@@ -7,17 +7,22 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from tokenizers import Encoding
 
 from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.engine import Engine
 from hf_serve.handlers.errors import DeadlineExceeded, EngineFailed, InternalError, Overloaded
 from hf_serve.handlers.formats.pretrained import PretrainedModel
+from hf_serve.handlers.generation.backends.prefixes import MIN_TOKENS
 from hf_serve.handlers.generation.backends.transformers_paged import PagedModel
 from hf_serve.handlers.generation.batch_scheduler import BatchScheduler
+from hf_serve.handlers.generation.generator import Prompt
+from hf_serve.handlers.generation.parameters import GenerationParameters
 from hf_serve.handlers.process.deadline import Deadline
 from hf_serve.handlers.types.request import Request, TextStream
 from tests import tiny
@@ -64,14 +69,42 @@ def test_texts_are_those_of_each_request_alone(engine: Engine, reference: Engine
     assert load == {"running_texts": 0, "waiting_texts": 0, "cache_usage": 0}
 
 
-def test_texts_that_begin_alike_are_those_of_each_alone(engine: Engine, reference: Engine) -> None:
-    """They come twice, so that what is kept of the first would serve the second."""
-    prompts = [f"Once upon a time there were {count} foxes in the woods" for count in range(24)]
-    requests = [Request(prompt, {"max_new_tokens": 24}) for prompt in prompts]
+@pytest.mark.parametrize("cached", [False, True])
+def test_texts_that_begin_alike_are_those_of_each_alone(
+    folder: Path, reference: Engine, *, cached: bool
+) -> None:
+    """They come twice, so that the cache of the first serves the second, in steps of 64 tokens."""
+    engine: Any = load(folder, enable_prefix_caching=cached, max_num_batched_tokens=64)
+    beginning = (
+        "Once upon a time there were foxes in the woods, and a bear in the house by the sea. "
+    )
+    prompts = [f"{beginning[: 9 * count]} So {count}" for count in range(1, 9)]
+    requests = [Request(prompt, {"max_new_tokens": 24}) for prompt in prompts * 2]
     expected = [predict(reference, request) for request in requests]
     with ThreadPoolExecutor(len(requests)) as threads:
         for _ in range(2):
             assert list(threads.map(lambda each: predict(engine, each), requests)) == expected
+    cache = engine.model._scheduler._manager.batch_processor.cache
+    assert (cache._total_prefix_length > 0) == cached
+
+
+def test_a_prompt_waits_for_the_cache_of_its_beginning(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that begins in another way starts at once, although it came later."""
+    engine: Any = load(folder, enable_prefix_caching=True)
+    scheduler, started = engine.model._scheduler, list[list[int]]()
+    monkeypatch.setattr(
+        scheduler._manager, "add_request", lambda ids, *_, **__: started.append(list(ids))
+    )
+    long = list(range(5, 5 + 2 * MIN_TOKENS))
+    ids = [[*long, 1], [*long, 2], [9, *long]]
+    for each in ids:
+        prompt = Prompt({"input_ids": each}, Encoding(), GenerationParameters(), 4)
+        scheduler.start(prompt, lambda _: None)
+    assert started == [ids[0], ids[2]]
+    scheduler._pass_on(_output(next(iter(scheduler._running))))
+    assert started == [ids[0], ids[2], ids[1]]
 
 
 @pytest.mark.parametrize(("device", "expected"), [("cpu", True), ("cuda:0", True), ("xpu", False)])
@@ -236,6 +269,13 @@ def test_the_threads_end_with_the_model(folder: Path) -> None:
     for thread in set(threading.enumerate()) - before:
         thread.join(LONG)
         assert not thread.is_alive()
+
+
+def _output(number: str) -> Any:
+    """Return the first token of a text, as the manager sends it."""
+    return SimpleNamespace(
+        request_id=number, generated_tokens=[7], error=None, is_finished=lambda: False
+    )
 
 
 def _prompt(engine: Engine, request: Request) -> Any:

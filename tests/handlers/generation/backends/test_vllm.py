@@ -99,6 +99,17 @@ def test_texts_side_by_side_are_those_of_generate(engine: Engine, reference: Eng
     assert [each.result()[0] for each in together] == reference.predict(requests)
 
 
+def test_texts_are_those_of_generate_without_a_cache_of_prefixes_and_in_small_steps(
+    folder: Path, reference: Engine
+) -> None:
+    keys = {"enable_prefix_caching": False, "enable_chunked_prefill": True}
+    engine = Engine.load(folder, config(**keys, max_num_batched_tokens=16, max_num_seqs=8))
+    requests = [Request(f"{PROMPT} " * 4 + str(number)) for number in range(8)]
+    with ThreadPoolExecutor(len(requests)) as clients:
+        found = list(clients.map(lambda request: engine.predict([request])[0], requests))
+    assert found == reference.predict(requests)
+
+
 def test_sampling_with_a_seed_is_repeatable_and_each_sequence_differs(engine: Engine) -> None:
     parameters = {"do_sample": True, "seed": 3, "num_return_sequences": 3, "max_new_tokens": 12}
     first: Any = engine.predict([Request(PROMPT, parameters)])[0]

@@ -128,6 +128,19 @@ def test_the_yaml_says_how_vllm_loads_a_checkpoint(spec: Callable[..., ModelSpec
     assert {name: arguments[name] for name in expected} == expected
 
 
+def test_the_yaml_says_what_vllm_caches_and_how_it_reads_prompts(
+    spec: Callable[..., ModelSpec],
+) -> None:
+    keys = {
+        "enable_prefix_caching": False,
+        "enable_chunked_prefill": True,
+        "max_num_batched_tokens": 64,
+    }
+    arguments = engine_arguments(spec(**keys), "bfloat16")
+    assert {name: arguments[name] for name in keys} == keys
+    assert not keys.keys() - {"enable_prefix_caching"} & engine_arguments(spec(), "float32").keys()
+
+
 @pytest.mark.parametrize(("end", "reads"), [(0, True), (7, False), ([7, 0], True), (None, False)])
 def test_the_tokenizer_is_read_where_its_end_token_ends_texts(
     spec: Callable[..., ModelSpec], end: Any, reads: bool
