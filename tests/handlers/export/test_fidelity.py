@@ -237,14 +237,11 @@ def test_texts_that_begin_alike_are_compared_twice_with_the_cache_of_their_begin
     monkeypatch.setattr(engine.task, "run", note)
     report = compare_cached_texts(engine.task, engine.model, engine.model, rows)
     assert report == TextFidelity(6, 6, 6 * MAX_NEW_TOKENS, 1.0)
-    common = (
-        engine.task.checkpoint.limit
-        - MAX_NEW_TOKENS
-        - max((len(each.row.features["input_ids"]) + 1) // 2 for each in rows)
-    )
+    halves = [(len(each.row.features["input_ids"]) + 1) // 2 for each in rows]
+    longest = (engine.task.checkpoint.limit or 0) - MAX_NEW_TOKENS
     assert len(prompts) == 9
-    assert len({tuple(each[:common]) for each in prompts}) == 1
-    assert max(map(len, prompts)) == engine.task.checkpoint.limit - MAX_NEW_TOKENS
+    assert len({tuple(each[: longest - max(halves)]) for each in prompts}) == 1
+    assert max(map(len, prompts)) == longest
 
 
 def test_the_tokens_after_the_first_that_differs_do_not_count(
@@ -293,7 +290,7 @@ def test_parameters_of_the_yaml_do_not_matter(checkpoint: Callable[..., Path]) -
     assert (report.tokens, report.token_agreement) == (4, 1.0)
 
 
-CONTINUOUS = {
+CONTINUOUS: dict[str, Any] = {
     "continuousBatching": True,
     "handler": {"mode": MODE, "save_mode": "openvino", "min_agreement": 0.9},
 }
