@@ -34,11 +34,11 @@ MODELS = tuple(DESCRIPTIONS)
 DTYPES = {"distilgpt2": torch.float32, "qwen2": torch.bfloat16}
 
 
-def config_of(name: str, *, tiny: bool = False) -> PreTrainedConfig:
-    """Return the config of a model, or of a tiny one of its architecture."""
+def config_of(name: str, *, tiny: bool = False, **others: int) -> PreTrainedConfig:
+    """Return the config of a model, or of a tiny one of its architecture, with other sizes."""
     if name == "distilgpt2":
         small = {"n_layer": 2, "n_embd": 64, "n_head": 2, "vocab_size": 512} if tiny else {}
-        return GPT2Config(**{"n_layer": 6, **small}, **ENDLESS)
+        return GPT2Config(**{"n_layer": 6, **small, **others}, **ENDLESS)
     sizes = {
         "hidden_size": 64 if tiny else 896,
         "num_hidden_layers": 2 if tiny else 24,
@@ -47,14 +47,14 @@ def config_of(name: str, *, tiny: bool = False) -> PreTrainedConfig:
         "intermediate_size": 128 if tiny else 4864,
         "vocab_size": 512 if tiny else 151936,
     }
-    return Qwen2Config(**sizes, tie_word_embeddings=True, **ENDLESS)
+    return Qwen2Config(**{**sizes, **others}, tie_word_embeddings=True, **ENDLESS)
 
 
-def language_model(target: Path, name: str, *, tiny: bool = False) -> Path:
+def language_model(target: Path, name: str, *, tiny: bool = False, **others: int) -> Path:
     """Create a model unless it exists; return its folder."""
     if not (target / "tokenizer.json").is_file():
         torch.manual_seed(0)
-        config = config_of(name, tiny=tiny)
+        config = config_of(name, tiny=tiny, **others)
         model = AutoModelForCausalLM.from_config(config, dtype=DTYPES[name])
         model.generation_config = GenerationConfig(**ENDLESS)
         model.save_pretrained(target)
