@@ -281,6 +281,22 @@ def test_texts_that_begin_alike_are_those_of_generate(
         assert texts[name] == expected[0, len(ids) :].tolist()
 
 
+@pytest.mark.parametrize(("tokens_per_second", "first"), [(1024, "short"), (10**12, "long")])
+def test_a_short_prompt_is_read_first_until_a_long_one_has_waited(
+    module: LlamaForCausalLM, monkeypatch: pytest.MonkeyPatch, tokens_per_second: int, first: str
+) -> None:
+    monkeypatch.setattr(
+        "hf_serve.handlers.compat.transformers.TOKENS_PER_WAITED_SECOND", tokens_per_second
+    )
+    manager = create_manager(module, [], block_size=16, blocks=16, max_batch_tokens=16)
+    for name, ids in {"long": [3, 4, 5, 6] * 24, "short": [3, 4, 7]}.items():
+        manager.add_request(ids, name, max_new_tokens=1, streaming=True)
+    manager.start()
+    output = manager.get_result(timeout=60)
+    manager.stop(block=True)
+    assert output.request_id == first
+
+
 def test_a_manager_stops_once_it_is_told_to(manager: Any) -> None:
     assert not is_stopping(manager)
     manager.stop(block=False)
