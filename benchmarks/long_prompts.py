@@ -1,4 +1,4 @@
-"""Measure the time to the first token with prompts that begin alike, and beside a long prompt.
+"""Measure the time to the first token with prompts that begin alike, and behind a long prompt.
 
     python -m benchmarks.long_prompts --save-mode openvino
 
@@ -85,9 +85,9 @@ def main(
         for seed, size in ((1, SHORT_PROMPT), (2, long))
     )
     alone = median(_ask(engine, [short], 1)[0][0] for _ in range(5))
-    (_, beside), _ = _ask(engine, [other, short], 1)
+    (_, behind), _ = _ask(engine, [other, short], 1)
     typer.echo(
-        f"first token of {SHORT_PROMPT} tokens: {1000 * alone:,.0f} ms alone, {1000 * beside:,.0f}"
+        f"first token of {SHORT_PROMPT} tokens: {1000 * alone:,.0f} ms alone, {1000 * behind:,.0f}"
         f" ms right after a prompt of {long:,} tokens"
     )
 

@@ -405,8 +405,8 @@ def compare_cached_texts(
 
     Args:
         reference: the model without prefix caching.
-        model: the model with it. It generates each text twice: beside the text that fills the
-            cache, and after it.
+        model: the model with it. It generates each text twice: while the cache is filled, and
+            then with it.
         rows: texts. Their tokens, repeated, are the common beginning.
     """
     prompts = _with_common_beginning([_greedy(each.row) for each in rows[:MAX_TEXTS]], task)
