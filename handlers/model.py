@@ -16,7 +16,7 @@ from transformers import GenerationConfig, PreTrainedModel
 
 from .batching.packing import PackedBatch
 from .batching.padding import Padding
-from .batching.rows import TrialRows
+from .batching.rows import Row, TrialRows
 from .checkpoints.trial_results import TrialResults
 from .config.handler_section import Compile
 from .process.deadline import NO_DEADLINE, Deadline
@@ -58,6 +58,8 @@ class ModelCapabilities:
 
     Attributes:
         supports_packing: whether it runs packed rows.
+        packs_one_row: whether all texts of a packed forward are in one row, which costs no more
+            than rows of their own, so that a forward may have many.
         pools_chunks: whether it makes a vector of each chunk of a row that has several.
         supports_prompt_lookup: whether it generates with `prompt_lookup_num_tokens`.
         supports_paging: whether transformers' continuous batching may run it.
@@ -71,6 +73,7 @@ class ModelCapabilities:
     """
 
     supports_packing: bool = False
+    packs_one_row: bool = False
     pools_chunks: bool = False
     supports_prompt_lookup: bool = False
     supports_paging: bool = False
@@ -83,6 +86,21 @@ class ModelCapabilities:
 
 
 NO_CAPABILITIES = ModelCapabilities()
+
+
+@dataclass(frozen=True)
+class GraphLimits:
+    """What packed forwards that run as CUDA graphs have at most.
+
+    Attributes:
+        budget: the tokens of a forward.
+        longest: the tokens of a text.
+        per_token: names of the outputs that have a value for each token.
+    """
+
+    budget: int
+    longest: int
+    per_token: tuple[str, ...]
 
 
 class Model(ABC):
@@ -133,6 +151,15 @@ class Model(ABC):
     def forward_packed(self, packed: PackedBatch) -> Mapping[str, torch.Tensor]:
         """Run packed rows without gradients and return the outputs that the task needs."""
         raise NotImplementedError
+
+    def record_graphs(  # noqa: B027 - most models have none
+        self, texts: Sequence[Row], padding: Padding, limits: GraphLimits
+    ) -> None:
+        """Record forwards of packed rows as CUDA graphs, where the model runs them as such.
+
+        Args:
+            texts: distinct rows, whose outputs with and without graphs are compared.
+        """
 
     def read_prefix(self, ids: Sequence[int]) -> Any:
         """Return what others need of tokens that several rows begin with.

@@ -2,7 +2,8 @@
 
 Position ids restart at each text and attention is limited to the text itself, so each text has the
 same outputs as in a row without others. BetterTransformer skipped padding with nested tensors;
-packing needs no special kernels.
+packing needs no special kernels. Attention of variable length, where there is one, takes all texts
+of a forward in one row, with the borders between them.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from ..telemetry.metrics import Meter
-from .padding import Batch, Padding, error_of_rows, runs_in_halves, to_numpy
+from .padding import Batch, HostCopy, Padding, error_of_rows, runs_in_halves
 from .rows import Outputs, Postprocess, Row, RowOutcome, unprocessed
 
 # Candidate row widths. Wider rows cost more because attention is quadratic. Widths are multiples of
@@ -26,6 +28,8 @@ WIDTHS = (128, 112, 144, 96, 160)
 TILE = 16
 # Additional inputs of a packed graph: the text of each slot, and the first slot of each text.
 SEGMENTS, ROWS, COLUMNS = "segment_ids", "text_rows", "text_columns"
+# An input of texts in one row: the first slot of each text, and the end of the last.
+BORDERS = "text_borders"
 
 
 @dataclass(frozen=True)
@@ -130,6 +134,28 @@ def _positions(text: Row, padding: Padding) -> npt.NDArray[np.int64]:
     return np.where(counted, np.cumsum(counted) - 1, -1)
 
 
+def with_borders(packed: Mapping[str, torch.Tensor]) -> Batch:
+    """Return the inputs of texts in one row with :data:`BORDERS` in place of their first slots.
+
+    Args:
+        packed: the tensors of :attr:`PackedBatch.inputs`.
+    """
+    end = (packed[SEGMENTS] >= 0).sum()[None]
+    borders = torch.cat([packed[COLUMNS], end])
+    own = {name: tensor for name, tensor in packed.items() if name not in (ROWS, COLUMNS)}
+    return {**own, BORDERS: borders}
+
+
+def with_first_slots(inputs: Mapping[str, torch.Tensor]) -> Batch:
+    """Return the inputs of texts in one row with their rows and columns, and without borders.
+
+    A text without tokens, which fills the borders up to a fixed number, has a slot of its row.
+    """
+    own = {name: tensor for name, tensor in inputs.items() if name != BORDERS}
+    columns = inputs[BORDERS][:-1].clamp(max=own[SEGMENTS].shape[1] - 1)
+    return {**own, ROWS: torch.zeros_like(columns), COLUMNS: columns}
+
+
 def pack_padded(batch: Mapping[str, torch.Tensor]) -> PackedBatch:
     """Convert a padded batch to a packed one with one text per row."""
     mask = batch["attention_mask"].bool()
@@ -143,7 +169,7 @@ def pack_padded(batch: Mapping[str, torch.Tensor]) -> PackedBatch:
 
 
 def unpack(
-    outputs: Mapping[str, torch.Tensor],
+    outputs: Mapping[str, npt.NDArray[Any]],
     packed: PackedBatch,
     texts: Sequence[Row],
     per_token: Iterable[str],
@@ -154,13 +180,12 @@ def unpack(
         per_token: names of the outputs of shape (rows, width, ...). All others have one entry for
             each text.
     """
-    arrays = {name: to_numpy(tensor) for name, tensor in outputs.items()}
     return [
         {
             name: array[text.row, text.start : text.start + len(texts[text.index])]
             if name in per_token
             else array[order]
-            for name, array in arrays.items()
+            for name, array in outputs.items()
         }
         for order, text in enumerate(packed.texts)
     ]
@@ -175,6 +200,8 @@ def run_packed(
     per_token: Iterable[str],
     meter: Meter,
     postprocess: Postprocess = unprocessed,
+    one_row: bool = False,
+    ahead: int = 0,
 ) -> list[RowOutcome]:
     """Run every text once in packed rows and return the outcome of each text, in their order.
 
@@ -185,18 +212,32 @@ def run_packed(
         forward: runs a packed batch. Outputs in `per_token` have shape (rows, width, ...), all
             others have one entry for each text, in the order of :attr:`PackedBatch.texts`.
         budget: the maximum number of slots per forward.
+        one_row: whether each forward takes one row with all its texts.
+        ahead: the number of forwards that start before the outputs of the first are read, on a
+            device that computes while the next forward is prepared.
     """
     results: list[RowOutcome] = [{}] * len(texts)
-    waiting = deque(_group(best_fit([len(text) for text in texts]), texts, budget))
-    while waiting:
-        rows, failure = waiting.popleft(), None
-        packed = pack(texts, rows, padding)
+    lengths = [len(text) for text in texts]
+    groups = in_one_row(lengths, budget) if one_row else _group(best_fit(lengths), texts, budget)
+    # A group is a list of rows, or for one row a list of texts: halves of both are groups.
+    waiting = deque[list[Any]](groups)
+    running = deque[tuple[list[Any], PackedBatch, HostCopy]]()
+    while waiting or running:
+        starts, failure = bool(waiting) and len(running) <= ahead, None
+        if starts:
+            group = waiting.popleft()
+            packed = pack(texts, [group] if one_row else group, padding)
+        else:
+            group, packed, copy = running.popleft()
         try:
-            outputs = unpack(forward(packed), packed, texts, per_token)
+            if starts:
+                running.append((group, packed, HostCopy(forward(packed))))
+                continue
+            outputs = unpack(copy.arrays(), packed, texts, per_token)
         except Exception as error:  # noqa: BLE001 - errors of libraries are raised again
             failure = error_of_rows(error)
         if failure:
-            if not runs_in_halves(failure, rows, waiting):
+            if not runs_in_halves(failure, group, waiting):
                 for text in packed.texts:
                     results[text.index] = failure
             continue
@@ -205,6 +246,23 @@ def run_packed(
         tokens = sum(len(texts[text.index]) for text in packed.texts)
         meter.count(forwards=1, tokens=tokens, slots=packed.segments.numel())
     return results
+
+
+def in_one_row(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
+    """Yield text indices for each forward of one row, longest first, each within a budget.
+
+    A text that is longer than the budget has a forward of its own.
+    """
+    group: list[int] = []
+    tokens = 0
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
+        if group and tokens + lengths[index] > budget:
+            yield group
+            group, tokens = [], 0
+        group.append(index)
+        tokens += lengths[index]
+    if group:
+        yield group
 
 
 def _group(

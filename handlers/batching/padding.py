@@ -174,6 +174,49 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.fl
     return tensor.detach().float().cpu().numpy()
 
 
+class HostCopy:
+    """The outputs of a forward on their way to host memory.
+
+    The copy of all of them is one transfer, which starts at once. Outputs that already are in host
+    memory are not copied.
+    """
+
+    def __init__(self, outputs: Mapping[str, torch.Tensor]) -> None:
+        self._shapes = {name: tensor.shape for name, tensor in outputs.items()}
+        self._tensors = [tensor.detach().float() for tensor in outputs.values()]
+        self._copied: torch.cuda.Event | None = None
+        if self._tensors and self._tensors[0].is_cuda:
+            flat = torch.cat([tensor.flatten() for tensor in self._tensors])
+            # torch allocates pinned memory for it.
+            host = flat.to("cpu", non_blocking=True)
+            self._tensors = list(host.split([tensor.numel() for tensor in self._tensors]))
+            self._copied = torch.cuda.Event()
+            self._copied.record()
+
+    def arrays(self) -> dict[str, np.ndarray[Any, np.dtype[np.float32]]]:
+        """Return the outputs as float32 arrays, once they are copied."""
+        if self._copied:
+            self._copied.synchronize()
+        pairs = zip(self._shapes.items(), self._tensors, strict=True)
+        return {name: tensor.cpu().numpy().reshape(shape) for (name, shape), tensor in pairs}
+
+
+def move_together(tensors: Mapping[str, torch.Tensor], device: torch.device) -> Batch:
+    """Return tensors of integers on a device, in one transfer from pinned memory."""
+    if device.type != "cuda":
+        return {name: tensor.to(device) for name, tensor in tensors.items()}
+    flat = torch.cat([tensor.flatten() for tensor in tensors.values()])
+    moved = flat.pin_memory().to(device, non_blocking=True)
+    return views(moved, tensors)
+
+
+def views(flat: torch.Tensor, tensors: Mapping[str, torch.Tensor]) -> Batch:
+    """Return the parts of a tensor with one dimension that have the shapes of tensors."""
+    parts = flat.split([tensor.numel() for tensor in tensors.values()])
+    pairs = zip(tensors.items(), parts, strict=True)
+    return {name: part.view(tensor.shape) for (name, tensor), part in pairs}
+
+
 @dataclass(frozen=True)
 class ArrayRow(BaseRow):
     """The model inputs of one row: an array for each, without the first dimension of a batch.

@@ -77,9 +77,22 @@ def without_masks(config: PreTrainedConfig) -> Iterator[None]:
     Breaks when modules take their attention from elsewhere than `config._attn_implementation`, or
     make masks for an attention that has no function of masks.
     """
+    name = config._attn_implementation
+    with with_attention(config, UNMASKED if name == "sdpa" else name):
+        yield
+
+
+@contextmanager
+def with_attention(config: PreTrainedConfig, name: str | None) -> Iterator[None]:
+    """Have a model compute attention by a function of `AttentionInterface` within the block.
+
+    The code of transformers makes no masks for an attention whose masks it does not know.
+
+    Breaks when modules take their attention from elsewhere than `config._attn_implementation`, or
+    make masks for an attention that has no function of masks.
+    """
     given = config._attn_implementation
-    if given == "sdpa":
-        config._attn_implementation = UNMASKED
+    config._attn_implementation = name
     try:
         yield
     finally:

@@ -329,7 +329,13 @@ class TextKeys(_Section):
     max_batch_tokens: PositiveInt | None = Field(
         default=None,
         description="Maximum tokens in one forward pass, padding included. Without it, 1024, on "
-        "accelerators 4096 for predictions, and 8192 for modes that generate texts.",
+        "accelerators 4096 for predictions, 16384 where attention has variable length, and 8192 "
+        "for modes that generate texts.",
+    )
+    cuda_graphs: bool = Field(
+        default=True,
+        description="Runs packed texts on an NVIDIA GPU as CUDA graphs, where attention has "
+        "variable length. `false` loads faster and needs less memory.",
     )
     warmup_lengths: list[PositiveInt] = Field(
         default_factory=list,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -16,9 +17,9 @@ import numpy.typing as npt
 import torch
 from transformers import GenerationConfig, PreTrainedModel
 
-from ..batching.packing import PackedBatch
+from ..batching.packing import PackedBatch, pack
 from ..batching.padding import Padding, to_numpy
-from ..batching.rows import TrialRows
+from ..batching.rows import Row, TrialRows
 from ..checkpoints.architecture import is_encoder
 from ..checkpoints.diffusion import DiffusionCheckpoint
 from ..checkpoints.dtypes import quantization_method
@@ -36,17 +37,20 @@ from ..compat.transformers import (
 )
 from ..config.handler_section import Compile
 from ..config.model_config import ModelConfig
-from ..errors import RequestTooLarge, WrongCheckpoint
+from ..errors import RequestTooLarge, WrongCheckpoint, summarize
 from ..generation.backends.transformers_paged import as_paged
 from ..generation.backends.vllm import load_vllm
-from ..model import Assistant, Model, ModelCapabilities
-from ..process.ranks import seeded
+from ..model import Assistant, GraphLimits, Model, ModelCapabilities
+from ..process.ranks import seeded, world_size
 from ..tasks.text_to_speech import SpeechCall, SpeechModel, VitsCheckpoint
 from .base import BaseFormat, FormatCapabilities
+from .cuda_graphs import GraphedForward, shapes
 from .diffusion import load_pipeline
 from .lora_adapters import LoraAdapters, load_adapters
 from .packable import Packable, as_packable
 from .weights import read_weights, read_without_head
+
+logger = logging.getLogger(__name__)
 
 # Where transformers' continuous batching was tested.
 PAGED_DEVICES = ("cpu", "cuda")
@@ -128,6 +132,7 @@ class PretrainedModel(Model):
         self._eager = module.forward
         self._outputs = outputs
         self._packable: Packable | None = None
+        self._graphs: GraphedForward | None = None
         self._adapters = adapters
         # Runs a batch with the adapters of its rows; the block gets what the module takes.
         self._adapted = adapters.of_batch if adapters else nullcontext
@@ -189,7 +194,30 @@ class PretrainedModel(Model):
 
     def _pack_with(self, packable: Packable | None) -> None:
         self._packable = packable
-        self.capabilities = replace(self.capabilities, supports_packing=packable is not None)
+        self.capabilities = replace(
+            self.capabilities,
+            supports_packing=packable is not None,
+            packs_one_row=packable is not None and packable.one_row,
+        )
+
+    def record_graphs(self, texts: Sequence[Row], padding: Padding, limits: GraphLimits) -> None:
+        packable = self._packable
+        # Adapters are chosen by other modules for each batch, and ranks wait for each other.
+        if not (packable and packable.one_row) or self._adapters or world_size() > 1:
+            return
+
+        def compute(inputs: Mapping[str, torch.Tensor], longest: int) -> Mapping[str, torch.Tensor]:
+            return self._select_outputs(packable.compute(inputs, longest))
+
+        graphs = GraphedForward(compute, self.module.device, limits.per_token)
+        example = pack(texts, [range(len(texts))], padding)
+        try:
+            graphs.record(example, texts, shapes(limits.budget, limits.longest))
+        except Exception as error:  # noqa: BLE001 - some modules wait for the device in a forward
+            reason = summarize(error)
+            logger.warning("CUDA graphs are not possible (%s); forwards run without them", reason)
+            return
+        self._graphs = graphs
 
     @property
     def trial_results(self) -> TrialResults | None:
@@ -228,6 +256,10 @@ class PretrainedModel(Model):
         if self._packable is None:
             raise NotImplementedError
         with self._adapted(packed.inputs) as inputs:
+            if self._graphs:
+                found = self._graphs.run(*self._packable.host_inputs(inputs))
+                if found is not None:
+                    return found
             return self._select_outputs(self._packable.forward(inputs))
 
     @torch.inference_mode()

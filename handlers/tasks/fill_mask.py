@@ -90,7 +90,7 @@ class Task(TextTask[FillMaskInput, Window]):
         outputs=ModelOutputs(("logits",), per_token=("logits",)),
     )
     # The logits of all tokens leave the accelerator.
-    accelerator_batch_tokens = 1024
+    accelerator_batch_tokens = one_row_batch_tokens = 1024
     parameters = FillMaskParameters
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:

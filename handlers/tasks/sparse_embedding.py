@@ -69,6 +69,8 @@ class Task(SingleTextTask):
         outputs=ModelOutputs((OUTPUT,), are_vectors=True),
         service="embed_sparse",
     )
+    # Each token has a score for each word of the vocabulary.
+    one_row_batch_tokens = 4096
     parameters = SparseParameters
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:

@@ -31,7 +31,7 @@ from ...config.model_config import ModelConfig
 from ...errors import BadRequest, RequestError, TextTooLong, Unprocessable, WrongConfig, attempt
 from ...generation.chat import TemplateOptions, check_messages, prompt_of
 from ...generation.parameters import MAX_TEMPLATE_ARGUMENTS
-from ...model import Model
+from ...model import GraphLimits, Model
 from ...process.deadline import NO_DEADLINE, Deadline, before
 from ...telemetry.metrics import Meter
 from ...types.model_info import Limits
@@ -81,12 +81,14 @@ class TextTask(BaseTask[InputT, RowT]):
     Attributes:
         default_batch_tokens: tokens in one forward where the YAML sets no `max_batch_tokens`.
         accelerator_batch_tokens: the same in predictions on an accelerator.
+        one_row_batch_tokens: the same where all texts of a forward are in one row.
         new_tokens: tokens that are generated after warm-up rows.
         needs_offsets: whether results name characters of the text.
     """
 
     default_batch_tokens: ClassVar[int] = 1024
     accelerator_batch_tokens: ClassVar[int] = 4096
+    one_row_batch_tokens: ClassVar[int] = 16384
     new_tokens: ClassVar[int] = 0
     needs_offsets: ClassVar[bool] = False
 
@@ -105,7 +107,7 @@ class TextTask(BaseTask[InputT, RowT]):
         if not model.capabilities.mixes_adapters and len(set(map(_adapter_of, rows))) > 1:
             run = partial(self.run, model, meter=meter, deadline=deadline)
             return run_in_groups(run, rows, _adapter_of)
-        # A single row is packed only for an engine that compiles each width.
+        capabilities = model.capabilities
         options: dict[str, Any] = {
             "padding": self.padding,
             "budget": 0 if model.runs_alone else self.forward_budget(model),
@@ -113,10 +115,16 @@ class TextTask(BaseTask[InputT, RowT]):
             "meter": meter,
             "postprocess": self.postprocess,
         }
-        if model.capabilities.supports_packing and (
-            len(rows) > 1 or model.capabilities.compiles_shapes
-        ):
-            return run_packed(before(deadline, model.forward_packed), rows, **options)
+        # A single row is packed for an engine that compiles each width, and for CUDA graphs.
+        few_shapes = capabilities.compiles_shapes or capabilities.packs_one_row
+        if capabilities.supports_packing and (len(rows) > 1 or few_shapes):
+            return run_packed(
+                before(deadline, model.forward_packed),
+                rows,
+                one_row=capabilities.packs_one_row,
+                ahead=1 if capabilities.on_accelerator else 0,
+                **options,
+            )
         return run_padded(
             before(deadline, model.forward),
             rows,
@@ -150,6 +158,15 @@ class TextTask(BaseTask[InputT, RowT]):
         widest = min(max_tokens, max(WIDTHS))
         return batches + [[self._warmup_row(width)] for width in range(TILE, widest + 1, TILE)]
 
+    def run_warmup(self, model: Model, batches: Sequence[list[Any]]) -> None:
+        if model.capabilities.packs_one_row and self.settings.cuda_graphs:
+            budget = self.forward_budget(model)
+            longest = min(self.max_tokens or budget, budget)
+            texts = self.checkpoint.probe_rows(self.max_tokens).batches[0]
+            limits = GraphLimits(budget, longest, self.description.outputs.per_token)
+            model.record_graphs(texts, self.padding, limits)
+        super().run_warmup(model, batches)
+
     def choose_batching(self, model: Model) -> None:
         """Have a model pack rows where the YAML and its outputs allow it, or else pad them."""
         if self.packs_rows:
@@ -180,9 +197,11 @@ class TextTask(BaseTask[InputT, RowT]):
         return self.settings.max_batch_tokens or self.default_batch_tokens
 
     def forward_budget(self, model: Model) -> int:
-        if model.capabilities.on_accelerator and self.settings.max_batch_tokens is None:
-            return max(self.budget, self.accelerator_batch_tokens)
-        return self.budget
+        if not model.capabilities.on_accelerator or self.settings.max_batch_tokens is not None:
+            return self.budget
+        if model.capabilities.packs_one_row:
+            return max(self.budget, self.one_row_batch_tokens)
+        return max(self.budget, self.accelerator_batch_tokens)
 
     @property
     def limits(self) -> Limits:
