@@ -202,12 +202,17 @@ class HostCopy:
 
 
 def move_together(tensors: Mapping[str, torch.Tensor], device: torch.device) -> Batch:
-    """Return tensors of integers on a device, in one transfer from pinned memory."""
-    if device.type != "cuda":
-        return {name: tensor.to(device) for name, tensor in tensors.items()}
-    flat = torch.cat([tensor.flatten() for tensor in tensors.values()])
-    moved = flat.pin_memory().to(device, non_blocking=True)
+    """Return tensors of integers on a device, in one transfer, from pinned memory for a GPU."""
+    if device.type == "cpu":
+        return dict(tensors)
+    moved = pinned(tensors, device).to(device, non_blocking=True)
     return views(moved, tensors)
+
+
+def pinned(tensors: Mapping[str, torch.Tensor], device: torch.device) -> torch.Tensor:
+    """Return one tensor of all numbers of others, from which a GPU copies by itself."""
+    flat = torch.cat([tensor.flatten() for tensor in tensors.values()])
+    return flat.pin_memory() if device.type == "cuda" else flat
 
 
 def views(flat: torch.Tensor, tensors: Mapping[str, torch.Tensor]) -> Batch:

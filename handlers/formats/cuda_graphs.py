@@ -17,7 +17,7 @@ from functools import partial
 import torch
 
 from ..batching.packing import BORDERS, SEGMENTS, PackedBatch, unpack, with_borders
-from ..batching.padding import Batch, HostCopy, move_together, views
+from ..batching.padding import Batch, HostCopy, move_together, pinned, views
 from ..batching.rows import Row, outputs_agree
 
 logger = logging.getLogger(__name__)
@@ -173,9 +173,7 @@ class GraphedForward:
 
     def _copy(self, inputs: Batch) -> Batch:
         """Return inputs in the buffer of the device, after one transfer."""
-        flat = torch.cat([tensor.flatten() for tensor in inputs.values()])
-        if self._device.type == "cuda":
-            flat = flat.pin_memory()
+        flat = pinned(inputs, self._device)
         part = self._buffer[: flat.numel()]
         part.copy_(flat, non_blocking=True)
         return views(part, inputs)
