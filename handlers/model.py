@@ -58,8 +58,8 @@ class ModelCapabilities:
 
     Attributes:
         supports_packing: whether it runs packed rows.
-        packs_one_row: whether all texts of a packed forward are in one row, which costs no more
-            than rows of their own, so that a forward may have many.
+        packs_one_row: whether all texts of a packed forward are in one row, so that a forward
+            may have many.
         pools_chunks: whether it makes a vector of each chunk of a row that has several.
         supports_prompt_lookup: whether it generates with `prompt_lookup_num_tokens`.
         supports_paging: whether transformers' continuous batching may run it.

@@ -251,7 +251,7 @@ def run_packed(
 def in_one_row(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
     """Yield text indices for each forward of one row, longest first, each within a budget.
 
-    A text that is longer than the budget has a forward of its own.
+    A text that is longer than the budget has a separate forward.
     """
     group: list[int] = []
     tokens = 0

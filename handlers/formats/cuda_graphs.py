@@ -130,8 +130,8 @@ class GraphedForward:
         inputs = with_borders(example.inputs)
         longest = max(map(len, texts))
         shapes = [shape for shape in shapes if shape.holds(*_sizes(inputs), longest)]
-        alone = self._compute(move_together(inputs, self._device), longest)
-        expected = unpack(HostCopy(alone).arrays(), example, texts, self._per_token)
+        eager = self._compute(move_together(inputs, self._device), longest)
+        expected = unpack(HostCopy(eager).arrays(), example, texts, self._per_token)
         self._buffer = torch.zeros(
             max(_numbers(_fill(inputs, shape)) for shape in shapes),
             dtype=torch.long,

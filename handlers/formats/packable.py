@@ -1,7 +1,7 @@
 """Packed rows on transformers modules; whether a module supports them is determined by a trial.
 
 On a GPU all texts of a forward are in one row, and attention of variable length computes each text
-by itself. Elsewhere, and for modules that compute attention by code of their own, a mask separates
+by itself. Elsewhere, and for modules without transformers' interface of attention, a mask separates
 the texts of a row.
 """
 
@@ -184,7 +184,7 @@ def no_mask(_module: PreTrainedModel, _same: torch.Tensor, _distance: torch.Tens
 def variable_length_of(module: PreTrainedModel) -> str | None:
     """Return the name of the attention of variable length for a module; None if there is none.
 
-    It is that of torch, or of the package flash-attn. Both run on GPUs, in 16 bits.
+    torch has one, and the package flash-attn. Both run on GPUs, in 16 bits.
     """
     devices = getattr(module, "hf_device_map", {}).values()
     if module.device.type != "cuda" or len(set(devices)) > 1 or module.dtype not in SHORT_DTYPES:
