@@ -73,7 +73,7 @@ URL_PORT ?= 8000
 SERVED = $(or $(MODES),$(shell $(RUN) -m hf_serve.scripts.default_modes))
 
 .DEFAULT_GOAL := help
-.PHONY: archives bench bench-embeddings bench-generation bench-images bench-rerank browser clean demo docs durations golden help install lint lock models serve serve-kserve serve-ray soak stop \
+.PHONY: archives bench bench-embeddings bench-generation bench-gpu bench-images bench-rerank browser clean demo docs durations golden help install lint lock models serve serve-kserve serve-ray soak stop \
   stop-kserve stop-ray test test-comparisons test-e2e test-kserve test-latest test-nightly test-ray test-soak test-vllm train-demo-models wrk
 
 help:
@@ -104,6 +104,7 @@ help:
 	@echo "make bench-rerank      measure rerankers beside sentence-transformers, in about 30 minutes"
 	@echo "make bench-images      measure image classification beside LitServe, in about 20 minutes"
 	@echo "make bench-generation  measure text generation beside other engines, in about two hours"
+	@echo "make bench-gpu         measure encoders and generation on a GPU beside other libraries, in 9 minutes"
 	@echo "make soak         serve under faults and load for 30 minutes; SOAK=90 takes 90 seconds"
 	@echo "make train-demo-models  train the models in artifacts/demo_weights again, on a GPU in minutes"
 	@echo "make lock         write requirements/*.txt from pyproject.toml; UPGRADE=1 takes newer versions"
@@ -233,6 +234,10 @@ bench-images: $(READY) $(BENCH_VENV)/.ready wrk
 # BENCH="--only kit,vllm --model qwen2 --rounds 1" measures less, BENCH=--smoke tries it with tiny models.
 bench-generation: $(READY) $(VLLM)/.ready
 	$(RUN) -m benchmarks.generation $(BENCH)
+
+# BENCH="--only embeddings,kit" measures less, BENCH="--device cpu --small" tries it without a GPU with tiny models.
+bench-gpu: $(READY)
+	$(RUN) -m benchmarks.gpu $(BENCH)
 
 # SOAK=90 takes 90 seconds; the whole run writes docs/reliability.md.
 soak: $(READY)

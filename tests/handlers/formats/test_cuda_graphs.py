@@ -54,9 +54,13 @@ def attend_each(
         assert end - start <= max_q
         places = torch.arange(end - start)
         distance = places[:, None] - places[None]
-        heads = (each[start:end].transpose(0, 1) for each in (query, key, value))
         found = torch.nn.functional.scaled_dot_product_attention(
-            *heads, (distance <= left) & (distance >= -right), scale=scale, enable_gqa=enable_gqa
+            query[start:end].transpose(0, 1),
+            key[start:end].transpose(0, 1),
+            value[start:end].transpose(0, 1),
+            (distance <= left) & (distance >= -right),
+            scale=scale,
+            enable_gqa=enable_gqa,
         )
         attended[start:end] = found.transpose(0, 1)
     return attended
@@ -107,9 +111,9 @@ def test_a_decoder_whose_head_reads_the_last_token_does_not_pool_packed_texts() 
 def test_attention_across_the_borders_is_found_by_the_trial(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def across(*tensors: Any, **options: Any) -> torch.Tensor:
-        borders = tensors[3][[0, -1]]
-        return attend_each(*tensors[:3], borders, borders, 10**6, 10**6, **options)
+    def across(query: Any, key: Any, value: Any, borders: Any, *_: Any, **given: Any) -> Any:
+        ends = borders[[0, -1]]
+        return attend_each(query, key, value, ends, ends, 10**6, 10**6, **given)
 
     monkeypatch.setattr(packable, "varlen_attn", across)
     model = engine("bert").model
@@ -132,13 +136,14 @@ def test_recorded_trials_hold_where_there_is_attention_of_variable_length(
 def test_attention_that_the_function_of_torch_lacks_is_refused(name: str) -> None:
     vectors = torch.ones(1, 2, 3, 8)
     borders = torch.tensor([0, 3], dtype=torch.int32)
+    changing: dict[str, Any] = {name: 1.0}
     with pytest.raises(NotImplementedError, match=name):
         packable.variable_length_attention(
             torch.nn.Identity(),
             *(vectors, vectors, vectors, None),
             cu_seq_lens_q=borders,
             max_length_q=3,
-            **{name: 1.0},
+            **changing,
         )
 
 
