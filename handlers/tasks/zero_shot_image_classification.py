@@ -8,9 +8,8 @@ Images of equal shapes share a forward, in which each label of their requests is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar, NotRequired
 
 import numpy as np
@@ -19,8 +18,8 @@ import torch
 from torch.nn import functional
 from typing_extensions import TypedDict
 
-from ..batching.padding import Batch, Padding, pad, run_by_shape, stack
-from ..batching.rows import Outputs, Row, RowOutcome
+from ..batching.padding import Batch, Padding, pad, stack
+from ..batching.rows import Outputs, Row
 from ..batching.tokenization import check_length, features, tokenize
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.graph_inputs import ArrayTextInputs, TokenInputs
@@ -29,8 +28,6 @@ from ..config.model_config import ModelConfig
 from ..errors import RequestError, attempt
 from ..media.files import RemoteFile
 from ..model import Model
-from ..process.deadline import NO_DEADLINE, Deadline, before
-from ..telemetry.metrics import Meter
 from ..types.model_info import IMAGE_COLUMN, ModelOutputs, TaskDescription, Wire
 from ..types.parameters import ANY, Parameters, PipelineNames
 from ..types.request import Request
@@ -101,12 +98,93 @@ class LabelledRow(ImageRow):
         return {ids: max(len(ids), self.least_tokens) * self.token_cost for ids in self.texts}
 
 
-class Task(ImageTask):
-    """Zero-shot image classification; answers as the pipeline does.
+class CandidateLabelTask(ImageTask):
+    """A mode whose rows are images with the tokens of labels that the request names.
 
     Attributes:
-        text_inputs: the names of the model inputs for descriptions of labels.
+        text_inputs: the names of the model inputs for labels.
     """
+
+    # A compiler takes sizes that are equal in its first batch for one and the same size.
+    warmup_texts: ClassVar[Sequence[str]] = ("red", "green", "a blue one")
+
+    def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
+        super().__init__(checkpoint, settings)
+        self.tokenizer = checkpoint.text_tokenizer
+        # SigLIP scores each label by itself, and is trained with texts of a fixed length.
+        self._independent = "siglip" in checkpoint.config.model_type
+        self._least_tokens = (checkpoint.limit or 0) if self._independent else 0
+        vision = getattr(checkpoint.config, "vision_config", None)
+        patch = getattr(vision, "patch_size", None)
+        names = dict.fromkeys(("input_ids", *self.tokenizer.model_input_names))
+        self.text_inputs = tuple(name for name in names if name in TEXT_INPUTS)
+        self._token_cost = (patch if isinstance(patch, int) else PATCH) ** 2
+
+    def parse(self, request: Request) -> ZeroShotImageInput:
+        inputs, labels_given = split_inputs(request.inputs)
+        file: bytes | RemoteFile = self.files.file(inputs, "inputs")
+        parameters: CandidateLabelParameters = self.read_parameters(
+            with_input_labels(dict(request.parameters), labels_given)
+        )
+        limits = self.settings.max_rows, self.settings.max_characters
+        labels = read_labels(parameters.candidate_labels, *limits)
+        return ZeroShotImageInput(file, parameters, labels, self.texts(parameters, labels))
+
+    def texts(self, parameters: Any, labels: Sequence[str]) -> Sequence[str]:
+        """Return the texts that the model reads for labels: by default the labels themselves.
+
+        Raises:
+            RequestError: the model does not take them.
+        """
+        return labels
+
+    def encoding_cost(self, item: Any) -> int:
+        return super().encoding_cost(item) + sum(map(len, item.hypotheses))
+
+    def encode(self, inputs: Sequence[Any]) -> list[list[ImageRow] | RequestError]:
+        images = super().encode(inputs)
+        texts = self._token_ids([text for item in inputs for text in item.hypotheses])
+        return [
+            image
+            if isinstance(image, RequestError)
+            else attempt(self.with_texts, image[0], [texts[text] for text in item.hypotheses])
+            for image, item in zip(images, inputs, strict=True)
+        ]
+
+    def warmup_batches(self, config: ModelConfig, model: Model) -> list[list[Any]]:
+        texts = list(self._token_ids(self.warmup_texts).values())
+        return [
+            [self.with_texts(row, texts)[0] for row in rows]
+            for rows in super().warmup_batches(config, model)
+        ]
+
+    def with_texts(self, row: ImageRow, texts: Sequence[TokenIds]) -> list[ImageRow]:
+        """Return the row of an image with the tokens of texts.
+
+        Raises:
+            RequestTooLarge: a text has more tokens than the model reads.
+        """
+        longest = max(map(len, texts))
+        check_length(longest, self.checkpoint.limit, "a label with the template")
+        fields = (row.features, row.size, row.height, row.width)
+        return [LabelledRow(*fields, texts, self._least_tokens, self._token_cost)]
+
+    def _token_ids(self, texts: Sequence[str]) -> dict[str, TokenIds]:
+        """Return the token ids of texts, each of which is tokenized once."""
+        distinct = list(dict.fromkeys(texts))
+        cut: dict[str, Any] = {}
+        if self._independent:
+            cut = {"truncation": True, "max_length": self.checkpoint.limit}
+        encoding = tokenize(self.tokenizer, [(text, None) for text in distinct], **cut)
+        names = ["input_ids"]
+        return {
+            text: tuple(features(encoding, number, names)["input_ids"])
+            for number, text in enumerate(distinct)
+        }
+
+
+class Task(CandidateLabelTask):
+    """Zero-shot image classification; answers as the pipeline does."""
 
     auto_class = "AutoModelForZeroShotImageClassification"
     description = TaskDescription(
@@ -122,18 +200,6 @@ class Task(ImageTask):
     )
     parameters: ClassVar[type[Parameters]] = ZeroShotImageParameters
 
-    def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
-        super().__init__(checkpoint, settings)
-        self.tokenizer = checkpoint.text_tokenizer
-        # SigLIP scores each label by itself, and is trained with texts of a fixed length.
-        self._independent = "siglip" in checkpoint.config.model_type
-        self._least_tokens = (checkpoint.limit or 0) if self._independent else 0
-        vision = getattr(checkpoint.config, "vision_config", None)
-        patch = getattr(vision, "patch_size", None)
-        names = dict.fromkeys(("input_ids", *self.tokenizer.model_input_names))
-        self.text_inputs = tuple(name for name in names if name in TEXT_INPUTS)
-        self._token_cost = (patch if isinstance(patch, int) else PATCH) ** 2
-
     @property
     def graph_inputs(self) -> ArrayTextInputs:
         return ArrayTextInputs(
@@ -142,43 +208,23 @@ class Task(ImageTask):
             self._least_tokens or None,
         )
 
-    def parse(self, request: Request) -> ZeroShotImageInput:
-        inputs, labels_given = split_inputs(request.inputs)
-        file: bytes | RemoteFile = self.files.file(inputs, "inputs")
-        parameters: ZeroShotImageParameters = self.read_parameters(
-            with_input_labels(dict(request.parameters), labels_given)
-        )
-        limits = self.settings.max_rows, self.settings.max_characters
-        labels = read_labels(parameters.candidate_labels, *limits)
-        template = parameters.hypothesis_template
-        return ZeroShotImageInput(
-            file, parameters, labels, [hypothesis(template, label) for label in labels]
-        )
+    def texts(self, parameters: Any, labels: Sequence[str]) -> Sequence[str]:
+        """Return the hypothesis of each label."""
+        return [hypothesis(parameters.hypothesis_template, label) for label in labels]
 
-    def encoding_cost(self, item: Any) -> int:
-        return super().encoding_cost(item) + sum(map(len, item.hypotheses))
+    def forward_batch(self, rows: Sequence[Any]) -> Batch:
+        """Return a batch with the numbers of each row's labels among the labels of the batch."""
+        numbers = {ids: number for number, ids in enumerate(_distinct(rows))}
+        columns = np.zeros((len(rows), max(len(row.texts) for row in rows)), dtype=np.int64)
+        for place, row in enumerate(rows):
+            columns[place, : len(row.texts)] = [numbers[ids] for ids in row.texts]
+        return {**self.collate(rows), COLUMNS: torch.from_numpy(columns)}
 
-    def encode(self, inputs: Sequence[Any]) -> list[list[ImageRow] | RequestError]:
-        images = super().encode(inputs)
-        texts = self._token_ids([text for item in inputs for text in item.hypotheses])
-        return [
-            image
-            if isinstance(image, RequestError)
-            else attempt(self._with_texts, image[0], [texts[text] for text in item.hypotheses])
-            for image, item in zip(images, inputs, strict=True)
-        ]
-
-    def run(
-        self, model: Model, rows: Sequence[ImageRow], meter: Meter, deadline: Deadline = NO_DEADLINE
-    ) -> Sequence[RowOutcome]:
-        return run_by_shape(
-            partial(_logits_of_rows, before(deadline, model.forward)),
-            rows,
-            budget=self.budget,
-            meter=meter,
-            postprocess=self.postprocess,
-            collate=self._collate_with_columns,
-        )
+    def forward(self, model: Model, batch: Batch) -> dict[str, torch.Tensor]:
+        """Return the logits of each image for its own labels. Shape: (images, most labels)."""
+        columns = batch.pop(COLUMNS)
+        logits = model.forward(batch)[LOGITS]
+        return {"logits": logits.gather(1, columns.to(logits.device))}
 
     def collate(self, rows: Sequence[Any]) -> Batch:
         """Return images as one batch, with each hypothesis of their labels once."""
@@ -194,14 +240,6 @@ class Task(ImageTask):
     def postprocess(self, row: Any, outputs: Outputs) -> Outputs:
         return {"logits": outputs["logits"][: len(row.texts)]}
 
-    def warmup_batches(self, config: ModelConfig, model: Model) -> list[list[Any]]:
-        # A compiler takes sizes that are equal in its first batch for one and the same size.
-        texts = list(self._token_ids(["red", "green", "a blue one"]).values())
-        return [
-            [self._with_texts(row, texts)[0] for row in rows]
-            for rows in super().warmup_batches(config, model)
-        ]
-
     def decode(
         self, item: Any, rows: Sequence[ImageRow], outputs: Sequence[Outputs]
     ) -> list[dict[str, Any]]:
@@ -213,42 +251,6 @@ class Task(ImageTask):
         """Return the score of each label. Shape: (labels,)."""
         return (sigmoid if self._independent else softmax)(outputs["logits"])
 
-    def _token_ids(self, texts: Sequence[str]) -> dict[str, TokenIds]:
-        """Return the token ids of texts, each of which is tokenized once."""
-        distinct = list(dict.fromkeys(texts))
-        cut: dict[str, Any] = {}
-        if self._independent:
-            cut = {"truncation": True, "max_length": self.checkpoint.limit}
-        encoding = tokenize(self.tokenizer, [(text, None) for text in distinct], **cut)
-        names = ["input_ids"]
-        return {
-            text: tuple(features(encoding, number, names)["input_ids"])
-            for number, text in enumerate(distinct)
-        }
-
-    def _with_texts(self, row: ImageRow, texts: Sequence[TokenIds]) -> list[ImageRow]:
-        longest = max(map(len, texts))
-        check_length(longest, self.checkpoint.limit, "a label with the template")
-        fields = (row.features, row.size, row.height, row.width)
-        return [LabelledRow(*fields, texts, self._least_tokens, self._token_cost)]
-
-    def _collate_with_columns(self, rows: Sequence[Any]) -> Batch:
-        """Return a batch with the numbers of each row's labels among the labels of the batch."""
-        numbers = {ids: number for number, ids in enumerate(_distinct(rows))}
-        columns = np.zeros((len(rows), max(len(row.texts) for row in rows)), dtype=np.int64)
-        for place, row in enumerate(rows):
-            columns[place, : len(row.texts)] = [numbers[ids] for ids in row.texts]
-        return {**self.collate(rows), COLUMNS: torch.from_numpy(columns)}
-
 
 def _distinct(rows: Sequence[LabelledRow]) -> list[TokenIds]:
     return list(dict.fromkeys(ids for row in rows for ids in row.texts))
-
-
-def _logits_of_rows(
-    forward: Callable[[Batch], Mapping[str, torch.Tensor]], batch: Batch
-) -> dict[str, torch.Tensor]:
-    """Return the logits of each image for its own labels. Shape: (images, most labels)."""
-    columns = batch.pop(COLUMNS)
-    logits = forward(batch)[LOGITS]
-    return {"logits": logits.gather(1, columns.to(logits.device))}

@@ -16,22 +16,17 @@ import torch
 from pydantic import Field, PositiveInt
 from transformers import PreTrainedConfig
 
-from ..batching.padding import Batch, Padding, pad, run_by_shape, stack
-from ..batching.rows import Outputs, Row, RowOutcome
+from ..batching.padding import Batch, Padding, pad, stack
+from ..batching.rows import Outputs, Row
 from ..checkpoints.checkpoint import Checkpoint
 from ..config.handler_section import HandlerSection
 from ..errors import WrongCheckpoint
-from ..model import Model
-from ..process.deadline import NO_DEADLINE, Deadline, before
-from ..telemetry.metrics import Meter
 from ..types.model_info import IMAGE_COLUMN, Exports, ModelOutputs, TaskDescription, Wire
 from ..types.parameters import ANY, PipelineNames
-from ..types.request import Request
 from .bases.image import EXAMPLE, IMAGE_ROWS, ImageRow, as_batch, require_post_processing
-from .bases.labels import CandidateLabelParameters, read_labels, split_inputs, with_input_labels
+from .bases.labels import CandidateLabelParameters
 from .object_detection import DetectedObject, box_of
-from .zero_shot_image_classification import ImageWithLabels, ZeroShotImageInput
-from .zero_shot_image_classification import Task as LabelTask
+from .zero_shot_image_classification import CandidateLabelTask, ImageWithLabels
 
 FAMILIES = ("owlv2", "owlvit")
 # The only token of a query in the place of a label; the model masks a query that begins with it.
@@ -51,7 +46,7 @@ class ZeroShotDetectionParameters(CandidateLabelParameters):
     """Number of objects, best first. Without it, all of them."""
 
 
-class Task(LabelTask):
+class Task(CandidateLabelTask):
     """Zero-shot object detection; answers as the pipeline does."""
 
     auto_class = "AutoModelForZeroShotObjectDetection"
@@ -83,28 +78,6 @@ class Task(LabelTask):
                 "use a checkpoint of OWL-ViT or OWLv2",
             )
         return cls.auto_class
-
-    def parse(self, request: Request) -> ZeroShotImageInput:
-        inputs, labels_given = split_inputs(request.inputs)
-        file = self.files.file(inputs, "inputs")
-        parameters: ZeroShotDetectionParameters = self.read_parameters(
-            with_input_labels(dict(request.parameters), labels_given)
-        )
-        limits = self.settings.max_rows, self.settings.max_characters
-        labels = read_labels(parameters.candidate_labels, *limits)
-        return ZeroShotImageInput(file, parameters, labels, labels)
-
-    def run(
-        self, model: Model, rows: Sequence[ImageRow], meter: Meter, deadline: Deadline = NO_DEADLINE
-    ) -> Sequence[RowOutcome]:
-        return run_by_shape(
-            before(deadline, model.forward),
-            rows,
-            budget=self.budget,
-            meter=meter,
-            postprocess=self.postprocess,
-            collate=self.collate,
-        )
 
     def collate(self, rows: Sequence[Any]) -> Batch:
         """Return images as one batch, with as many queries for each, one after another."""

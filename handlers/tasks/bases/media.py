@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -128,13 +128,21 @@ class MediaTask(BaseTask[MediaInput, MediaRowT]):
         deadline: Deadline = NO_DEADLINE,
     ) -> Sequence[RowOutcome]:
         return run_by_shape(
-            before(deadline, model.forward),
+            before(deadline, partial(self.forward, model)),
             rows,
             budget=self.budget,
             meter=meter,
             postprocess=self.postprocess,
-            collate=self.collate,
+            collate=self.forward_batch,
         )
+
+    def forward_batch(self, rows: Sequence[MediaRowT]) -> Batch:
+        """Return rows as the batch that :meth:`forward` takes, by default the model's."""
+        return self.collate(rows)
+
+    def forward(self, model: Model, batch: Batch) -> Mapping[str, torch.Tensor]:
+        """Return the outputs of a batch, whose first dimension is that of its rows."""
+        return model.forward(batch)
 
     def collate(self, rows: Sequence[MediaRowT]) -> Batch:
         return stack(rows)
