@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from transformers import (
     AutoTokenizer,
     BlipConfig,
@@ -33,9 +35,13 @@ from transformers import (
     PreTrainedConfig,
     Qwen2VLConfig,
     Qwen2VLForConditionalGeneration,
+    SwinConfig,
     ViltConfig,
     ViltForQuestionAnswering,
     ViltImageProcessorPil,
+)
+from transformers.models.grounding_dino.image_processing_pil_grounding_dino import (
+    GroundingDinoImageProcessorPil,
 )
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.owlv2.image_processing_pil_owlv2 import Owlv2ImageProcessorPil
@@ -161,6 +167,55 @@ def write_owlv2(folder: Path, values: Mapping[str, Any], seed: int) -> None:
     vision = {**SIZES, "image_size": 32, "patch_size": 8}
     config = Owlv2Config(text_config=text, vision_config=vision, projection_dim=32, **values)
     save_model(folder, Owlv2ForObjectDetection, config, seed)
+
+
+# The tokens by which GroundingDINO separates labels, which have fixed numbers in its code.
+SEPARATORS = {"[PAD]": 0, "[CLS]": 101, "[SEP]": 102, ".": 1012, "?": 1029}
+
+
+def write_grounding_dino(folder: Path, family: str = "GroundingDino") -> Path:
+    """Write a GroundingDINO, for images of about 64 pixels a side and texts of 40 tokens."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = {**SIZES, **write_bert(folder), "vocab_size": _number_separators(folder)}
+    sizes = {"image_size": 32, "patch_size": 2, "embed_dim": 8, "window_size": 4}
+    parts = {"depths": [1, 1, 1, 1], "num_heads": [1, 1, 2, 2], "out_indices": [2, 3, 4]}
+    config = getattr(transformers, f"{family}Config")(
+        backbone_config=SwinConfig(**sizes, **parts),
+        text_config={**text, "max_position_embeddings": 64},
+        d_model=32,
+        num_queries=6,
+        max_text_len=40,
+        **{f"{part}_layers": 2 for part in ("encoder", "decoder")},
+        **{f"{part}_attention_heads": 2 for part in ("encoder", "decoder")},
+        **{f"{part}_ffn_dim": 32 for part in ("encoder", "decoder")},
+    )
+    size = {"shortest_edge": 64, "longest_edge": 128}
+    GroundingDinoImageProcessorPil(size=size).save_pretrained(folder)
+    torch.manual_seed(0)
+    model = getattr(transformers, f"{family}ForObjectDetection")(config)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(torch.randn_like(weight) * 0.1)
+    model.save_pretrained(folder)
+    return folder
+
+
+def _number_separators(folder: Path) -> int:
+    """Give the tokens that separate labels their numbers; returns the size of the vocabulary."""
+    path = folder / "tokenizer.json"
+    document = json.loads(path.read_text(encoding="utf-8"))
+    others = count(max(SEPARATORS.values()) + 1)
+    words = {
+        word: SEPARATORS[word] if word in SEPARATORS else next(others)
+        for word in document["model"]["vocab"]
+    }
+    document["model"]["vocab"] = words
+    for token in document["added_tokens"]:
+        token["id"] = words[token["content"]]
+    for token in document["post_processor"]["special_tokens"].values():
+        token["ids"] = [words[name] for name in token["tokens"]]
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return next(others)
 
 
 def write_page_tokens(folder: Path, names: list[str]) -> dict[str, int]:

@@ -42,6 +42,8 @@ WIDTHS = ("hidden_size", "d_model", "dim", "n_embd")
 # Weights are within it. Those of a convolution and of a vector are within this part of it.
 MOST, MOST_OF_CONVOLUTIONS, MOST_OF_VECTORS = 0.8, 0.4, 0.2
 MOST_OF_GLINER = 0.3
+# The keys of a size that is one of sides, or from this number on of pixels.
+PIXELS_OR_SIDES, MOST_SIDE = "longest_edge shortest_edge", 10_000
 # Sizes in the configs of modules.
 MODULE_SIZES = (
     *("in_features", "out_features", "word_embedding_dimension", "embedding_dimension"),
@@ -282,6 +284,8 @@ def _side(key: str, value: Any) -> Any:
     if key not in SIDE or value in (None, SAME.get(key)):
         return value
     kind = " ".join(sorted(value)) if isinstance(value, Mapping) else "number"
+    if kind == PIXELS_OR_SIDES and value["longest_edge"] < MOST_SIDE:
+        return {"longest_edge": 256, "shortest_edge": 128}
     return SIDE[key].get(kind, value)
 
 

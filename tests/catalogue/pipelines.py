@@ -10,7 +10,13 @@ import numpy as np
 import torch
 import transformers
 from PIL import Image
-from transformers import AutoConfig, AutoModelForQuestionAnswering, AutoTokenizer, pipeline
+from transformers import (
+    AutoConfig,
+    AutoModelForQuestionAnswering,
+    AutoTokenizer,
+    GroundingDinoProcessor,
+    pipeline,
+)
 
 from hf_serve.demo_models.synthetic_images import as_base64
 from tests import images, sounds
@@ -27,6 +33,7 @@ LONGER = [*TEXTS, (LONG, LONG)]
 PICTURES = list(zip(images.TEXTS, images.IMAGES, strict=True))
 SOUNDS = list(zip(sounds.TEXTS, sounds.SOUNDS, strict=True))
 NEW_TOKENS = 6
+SIDES = ("xmin", "ymin", "xmax", "ymax")
 FEW: dict[str, Any] = {"max_new_tokens": NEW_TOKENS}
 BEAMS: dict[str, Any] = {**FEW, "num_beams": 2}
 
@@ -71,6 +78,35 @@ def _image_pipeline(name: str) -> Callable[..., Ask]:
         return lambda given: _as_json(found(given, **chosen))
 
     return make
+
+
+def _objects(folder: Path, model: Served, parameters: dict[str, Any]) -> Ask:
+    """Return the pipeline, or the processor and the model that read all labels as one text."""
+    checkpoint = model.engine.task.checkpoint
+    if "grounding" not in checkpoint.config.model_type:
+        return _image_pipeline("zero-shot-object-detection")(folder, model, parameters)
+    processor = GroundingDinoProcessor(checkpoint.image_processor, checkpoint.text_tokenizer)
+    loaded = transformers.AutoModelForZeroShotObjectDetection.from_pretrained(folder).eval()
+
+    def ask(image: Image.Image) -> Any:
+        labels = [parameters["candidate_labels"]]
+        with torch.no_grad():
+            outputs = loaded(**processor(images=image, text=labels, return_tensors="pt"))
+        (found,) = processor.post_process_grounded_object_detection(
+            outputs, threshold=parameters["threshold"], target_sizes=[(image.height, image.width)]
+        )
+        objects = [
+            {"score": score, "label": label, "box": dict(zip(SIDES, box, strict=True))}
+            for score, label, box in zip(
+                found["scores"].tolist(),
+                found["text_labels"],
+                found["boxes"].int().tolist(),
+                strict=False,
+            )
+        ]
+        return sorted(objects, key=lambda each: -each["score"])
+
+    return ask
 
 
 def _sound_pipeline(name: str) -> Callable[..., Ask]:
@@ -265,7 +301,7 @@ MODES: dict[str, Mode] = {
     "zero_shot_object_detection": (
         PICTURES,
         {"candidate_labels": LABELS, "threshold": 0.1},
-        _image_pipeline("zero-shot-object-detection"),
+        _objects,
     ),
     "multimodal_embedding": (
         [*LONGER, *(({"image": each}, image) for each, image in PICTURES)],

@@ -76,6 +76,7 @@ VALUES: dict[str, dict[str, Any]] = {
     "clip_text_model": {"projection_dim": 32},
     "clip_vision_model": {**VIT, "projection_dim": 32},
     "convnext": {**PYRAMID, "image_size": 32},
+    "mm-grounding-dino": {**DETECTOR, "decoder_layers": 2},
     "modernvbert": {"pixel_shuffle_factor": 2},
     "paligemma": {"projection_dim": 32},
     "qwen2_vl": {
@@ -100,6 +101,7 @@ VALUES: dict[str, dict[str, Any]] = {
         "out_indices": [1, 2, 3, 4],
     },
     "donut-swin": {**SWIN, "image_size": [32, 32]},
+    "grounding-dino": {**DETECTOR, "decoder_layers": 2},
     "hubert": WAVES,
     "mask2former": {
         "feature_size": 32,
