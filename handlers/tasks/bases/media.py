@@ -141,7 +141,7 @@ class MediaTask(BaseTask[MediaInput, MediaRowT]):
         return self.collate(rows)
 
     def forward(self, model: Model, batch: Batch) -> Mapping[str, torch.Tensor]:
-        """Return the outputs of a batch, whose first dimension is that of its rows."""
+        """Return the outputs of a batch, whose first dimension is its rows."""
         return model.forward(batch)
 
     def collate(self, rows: Sequence[MediaRowT]) -> Batch:
