@@ -1,4 +1,4 @@
-"""The share of each request in the time for the explanations of a batch."""
+"""Runs the explanations of a batch, and shares the time for them among its requests."""
 
 from __future__ import annotations
 

@@ -149,6 +149,16 @@ def test_sums_that_were_changed_with_a_file_are_not_trusted(archive: Path, keys:
         verify(archive, {PUBLIC_KEY: str(keys / "own.pub")})
 
 
+def test_the_files_of_a_signed_archive_are_checked_whatever_the_switch_says(
+    archive: Path, keys: Path
+) -> None:
+    environment = {PUBLIC_KEY: str(keys / "own.pub"), SWITCH: "off"}
+    assert verify(archive, environment)
+    (archive / "config.json").write_bytes(b"[]")
+    with refused(DamagedArchive, "config.json"):
+        verify(archive, environment)
+
+
 def test_without_a_signature_an_archive_is_trusted_only_without_a_key(
     archive: Path, keys: Path
 ) -> None:
