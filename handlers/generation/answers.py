@@ -45,7 +45,6 @@ MARK = "x7q"
 # Templates that can leave the thoughts of a model out read this; others ignore it.
 WITHOUT_THOUGHTS = TemplateOptions(arguments={"enable_thinking": False})
 THOUGHTS_BEGIN, THOUGHTS_END = "<think>", "</think>"
-# Fewer tokens in common are computed again for each prompt.
 
 
 @dataclass(frozen=True)

@@ -166,6 +166,7 @@ class Route:
         body_types: the content types of a body.
         other_types: the content types of other responses, each with `str` or `bytes`.
         other_statuses: the statuses of errors that other protocols do not have, and their meaning.
+        is_explained: whether a body sent to `/explanations` gets an explanation of its answer.
     """
 
     path: str
@@ -184,6 +185,7 @@ class Route:
     body_types: Sequence[str] = (JSON,)
     other_types: Mapping[str, type] = field(default_factory=dict)
     other_statuses: Mapping[int, str] = field(default_factory=dict)
+    is_explained: bool = False
 
     def check(self, http_request: HttpRequest, model: ModelInfo) -> HttpRequest:
         """Check that a request asks a model for something that both the route and the model do.
@@ -196,7 +198,8 @@ class Route:
                 a refused key.
         """
         self.check_abilities(model)
-        check_not_explained(http_request)
+        if not self.is_explained:
+            check_not_explained(http_request)
         return self.keys.check(http_request)
 
     def check_abilities(self, model: ModelInfo) -> None:

@@ -32,7 +32,7 @@ from ..batching.tokenization import Text, Window, check_length, has_offsets, tok
 from ..checkpoints.checkpoint import Checkpoint
 from ..config.handler_section import HandlerSection
 from ..errors import BadRequest, RequestError, TextTooLong, Unprocessable, attempt
-from ..generation.answers import AnswerPrompts, AnswerReader, AnswerRow
+from ..generation.answers import MARK, AnswerPrompts, AnswerReader, AnswerRow
 from ..generation.backends.base import ContinuousModel
 from ..generation.batch_scheduler import BatchScheduler
 from ..generation.chat import Message, MessageCall, chat_template, check_messages, prompt_of
@@ -256,6 +256,32 @@ class QuestionInput:
 
 
 @dataclass(frozen=True)
+class TextInPrompt:
+    """A text in a prompt about it, or the whole prompt where the chat template changes the text.
+
+    Attributes:
+        number: the number of the row with the prompt.
+        start: the first character of the text in the prompt.
+    """
+
+    number: int
+    text: str
+    start: int
+
+    @classmethod
+    def find(cls, text: str, prompt: str, marked: str, number: int = 0) -> TextInPrompt:
+        """Return the text in a prompt.
+
+        Args:
+            marked: the prompt with `MARK` instead of the text: a template may have the same words.
+        """
+        start = marked.find(MARK)
+        if start < 0 or not prompt.startswith(text, start):
+            return cls(number, prompt, 0)
+        return cls(number, text, start)
+
+
+@dataclass(frozen=True)
 class GuardInput:
     """A text for a guard model, which is answered by the first token after each prompt.
 
@@ -416,6 +442,16 @@ class Task(GenerationTask[Any]):
         prompts = self._guard.prompts(given.text)
         family, labels = self._guard.family, self._guard.answer_ids
         return GuardInput(given.text, family, prompts, labels, parameters)
+
+    def text_in_question(self, item: QuestionInput) -> TextInPrompt:
+        """Return the text of a question in its prompt."""
+        marked = self._answers.prompt(replace(item.question, text=MARK))
+        return TextInPrompt.find(item.question.text, item.prompt, marked)
+
+    def text_for_guard(self, item: GuardInput, number: int) -> TextInPrompt:
+        """Return the text for a guard model in one of its prompts."""
+        marked = self._guard.prompts(MARK)[number] if self._guard else ""
+        return TextInPrompt.find(item.text, item.prompts[number], marked, number)
 
     def _check_reads_answers(self) -> None:
         """Raise Unprocessable if the scores of the token after a prompt cannot be read."""

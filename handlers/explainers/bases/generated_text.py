@@ -243,21 +243,23 @@ class TokenWeight(TypedDict):
 
 @dataclass(frozen=True)
 class Plan:
-    """A request with its method and the tokens to explain."""
+    """A request with its method, its prompt and the tokens to explain."""
 
     state: RequestState
     method: str
     target: list[int]
+    row: Window
+    texts: Sequence[str]
 
     @property
     def cost(self) -> int:
         """Approximate number of tokens to compute; gradients are computed for each token."""
-        row, explainer = self.state.rows[0], explainers.get(self.method)
-        tokens = segment_tokens(row, [self.state.input.prompt], "token")
-        whole = AttributionTarget(row, tokens, "logits", ())
+        explainer = explainers.get(self.method)
+        tokens = segment_tokens(self.row, self.texts, "token")
+        whole = AttributionTarget(self.row, tokens, "logits", ())
         passes = explainer().forwards(whole, self.state.settings)
         repeats = len(self.target) if explainer.needs_gradients else 1
-        return (len(row) + len(self.target)) * passes * repeats
+        return (len(self.row) + len(self.target)) * passes * repeats
 
 
 class GeneratedTextTarget(TextExplanationTarget[GenerationTaskT]):
@@ -348,7 +350,8 @@ class GeneratedTextTarget(TextExplanationTarget[GenerationTaskT]):
             )
 
     def _plan(self, state: RequestState, model: ExplainedTextModel) -> Plan:
-        return Plan(state, method_for(state.settings, self, model), self.target_tokens(state))
+        method, target = method_for(state.settings, self, model), self.target_tokens(state)
+        return Plan(state, method, target, self.row(state), self.texts(state, 0))
 
     def _explain(
         self, plan: Plan, model: ExplainedTextModel, share: Deadline, shares: TimeShares

@@ -150,7 +150,7 @@ def as_integer(value: Any, name: str, limit: int) -> int:
 
 
 def candidate_number(target: Any, labels: Sequence[str]) -> int:
-    """Return the number of one of a request's candidate labels, given by its name or its number.
+    """Return the number of one of the labels of a request, given by its name or its number.
 
     Raises:
         BadRequest: it is none of them.
@@ -159,8 +159,8 @@ def candidate_number(target: Any, labels: Sequence[str]) -> int:
         return as_integer(target, "target", len(labels))
     if target not in labels:
         raise BadRequest(
-            f"target {quote(target)} is not one of the {len(labels)} candidate_labels; send one"
-            " of them, or its number."
+            f"target {quote(target)} is none of {enumerate_names(labels)}; send one of them, or its"
+            " number."
         )
     return labels.index(target)
 

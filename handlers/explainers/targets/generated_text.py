@@ -1,7 +1,7 @@
 """Which words of a text, or which tokens of a prompt, led to each token of a generated text.
 
-`target` is a text to be explained instead of the one that the model produces; of a question it is
-an option or its number.
+`target` is a text to be explained instead of the one that the model produces. Of a question it is
+an option, and of a text for a guard model a category, or its number.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tokenizers import Encoding
 from ...batching.tokenization import Window
 from ...tasks import summarization, text2text_generation, text_generation, translation
 from ...tasks.base import Label
-from ...tasks.text_generation import QuestionInput
+from ...tasks.text_generation import GuardInput, QuestionInput, TextInPrompt
 from ...types.request import RequestState
 from ..bases.generated_text import GeneratedTextTarget, TextToTextTarget, TokenWeight
 from ..bases.text import Explanation
@@ -75,54 +75,78 @@ class TextExplanation(TokensExplanation):
 
 
 class ContinuationTarget(GeneratedTextTarget[text_generation.Task]):
-    """Explains a text by its prompt, or the answer of a question by the text that it is about."""
+    """Explains a text by its prompt, and an answer about a text by the text.
+
+    An answer is an option of a question, or a category of a guard model.
+    """
 
     results = TextExplanation
     example_target = " there was a fox"
 
     def texts(self, state: RequestState, number: int) -> list[str]:
-        item = state.input
-        if isinstance(item, QuestionInput) and item.question.text in item.prompt:
-            return [item.question.text]
-        return super().texts(state, number)
+        if not _has_answers(state):
+            return super().texts(state, number)
+        return [self._text(state).text]
 
     def row(self, state: RequestState) -> Window:
-        item, row = state.input, state.rows[0]
-        if not isinstance(item, QuestionInput) or item.question.text not in item.prompt:
+        if not _has_answers(state):
             return super().row(state)
-        start = item.prompt.index(item.question.text)
-        part = EncodedPart(row.encoding, start, start + len(item.question.text))
+        found = self._text(state)
+        row = state.rows[found.number]
+        part = EncodedPart(row.encoding, found.start, found.start + len(found.text))
         return replace(row, encoding=part)
 
     def target_tokens(self, state: RequestState) -> list[int]:
-        item = state.input
-        if not isinstance(item, QuestionInput):
+        if not _has_answers(state):
             return super().target_tokens(state)
-        return [item.labels[self._option(state)]]
+        item, number = state.input, self._answer(state)
+        if isinstance(item, QuestionInput):
+            return [item.labels[number]]
+        # The likeliest of the answers that mean the category.
+        category = list(item.family.categories.values())[number]
+        scores = state.outputs[item.family.questions.index(category.arguments)]["labels"]
+        answers = [item.family.answers.index(each) for each in category.answers]
+        return [item.labels[max(answers, key=scores.__getitem__)]]
 
     def named_target(
         self, state: RequestState, target: list[int], probability: float
     ) -> dict[str, Any]:
-        item = state.input
-        if not isinstance(item, QuestionInput):
+        if not _has_answers(state):
             return super().named_target(state, target, probability)
-        probabilities = self.task.decode(item, state.rows, state.outputs)
-        options: list[Label] = [
-            {"label": option.name, "score": score}
-            for option, score in zip(item.question.options, probabilities, strict=True)
-        ]
-        number = self._option(state)
+        answers, number = self._answers(state), self._answer(state)
         return {
-            "prediction": options[int(np.argmax(probabilities))],
-            "target": {**options[number], "index": number},
+            "prediction": max(answers, key=lambda each: each["score"]),
+            "target": {**answers[number], "index": number},
         }
 
-    def _option(self, state: RequestState) -> int:
-        """Return the number of the option that is explained, by default the likeliest one."""
-        target = state.settings.target
+    def _text(self, state: RequestState) -> TextInPrompt:
+        """Return the text that is explained, in the prompt of its answer."""
+        item = state.input
+        if isinstance(item, QuestionInput):
+            return self.task.text_in_question(item)
+        category = list(item.family.categories.values())[self._answer(state)]
+        return self.task.text_for_guard(item, item.family.questions.index(category.arguments))
+
+    def _answers(self, state: RequestState) -> list[Label]:
+        """Return the options of a question, or the categories of a guard model."""
+        item, found = state.input, self.task.decode(state.input, state.rows, state.outputs)
+        if isinstance(item, GuardInput):
+            return list(found)
+        return [
+            {"label": option.name, "score": score}
+            for option, score in zip(item.question.options, found, strict=True)
+        ]
+
+    def _answer(self, state: RequestState) -> int:
+        """Return the number of the answer that is explained, by default the likeliest one."""
+        answers, target = self._answers(state), state.settings.target
         if target is None:
-            return int(np.argmax(state.outputs[0]["labels"]))
-        return candidate_number(target, [each.name for each in state.input.question.options])
+            return int(np.argmax([each["score"] for each in answers]))
+        return candidate_number(target, [each["label"] for each in answers])
+
+
+def _has_answers(state: RequestState) -> bool:
+    return isinstance(state.input, QuestionInput | GuardInput)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from ...types.request import Request, TokenCount
 from ..base import ITEM_ERRORS, KeyTable, ParsedRequest, Route, check_count, tokens_read
 from .bodies import BOOKKEEPING, SCHEDULING
 from .decision_texts import text_of_content, text_of_input
-from .endpoint import Body, Call, Endpoint, adapter_parameters, served_name
+from .endpoint import Call, Endpoint, ExplainedBody, adapter_parameters, served_name
 from .types import (
     ChoiceAnswer,
     Decision,
@@ -43,13 +43,7 @@ def examples_by_nli(sample: Mapping[str, Any], **body: Any) -> Mapping[str, Any]
     return {"one": body} if isinstance(sample["inputs"], dict) else {}
 
 
-class DecisionBody(Body):
-    """Base of the bodies."""
-
-    parameters: dict[str, Any] | None = None
-
-
-BodyT = TypeVar("BodyT", bound=DecisionBody)
+BodyT = TypeVar("BodyT", bound=ExplainedBody)
 
 
 class DecisionEndpoint(Endpoint[BodyT]):
@@ -58,23 +52,15 @@ class DecisionEndpoint(Endpoint[BodyT]):
     inputs_key = "input"
     refuses_alone: ClassVar[bool]
 
-    def parse(self, http_request: HttpRequest) -> ParsedRequest:
-        self.route.check_abilities(self.model)
-        http_request = self.route.keys.check(http_request)
-        return self.parsed_request(http_request, self.read_body(http_request.content))
-
     def parsed_request(self, http_request: HttpRequest, body: BodyT) -> ParsedRequest:
-        if body.parameters and not http_request.explains:
-            raise BadRequest(
-                "parameters are for explanations; leave it out, or send the body to /explanations."
-            )
+        parameters = body.explanation_parameters(http_request)
         questions = self.questions(body, http_request.content)
         for name, question in questions.items():
             question.check(name)
             # The options of a choice, and the levels of a score, may say what is asked.
             if question.instructions or question.kind == "predicate":
                 check_text(question.instructions, f"{name}.instructions", self.max_characters)
-        parameters = {**(body.parameters or {}), **adapter_parameters(self.model, body.model)}
+        parameters |= adapter_parameters(self.model, body.model)
         requests = [
             Request(question, parameters, is_batch_item=True, token_count=TokenCount())
             for question in questions.values()
@@ -178,7 +164,7 @@ class OpenAIQuestion(BaseModel):
         return [each.option for each in given]
 
 
-class DecisionsBody(DecisionBody):
+class DecisionsBody(ExplainedBody):
     """The body of `decisions`: a text or a conversation, and questions about it."""
 
     input: SkipValidation[str | Annotated[list[dict[str, Any]], Field(min_length=1)]]
@@ -198,6 +184,7 @@ class Decisions(DecisionEndpoint[DecisionsBody]):
         abilities=("decides",),
         body=DecisionsBody,
         keys=KeyTable.of(DecisionsBody, BOOKKEEPING, SCHEDULING),
+        is_explained=True,
         examples=lambda sample: examples_by_nli(
             sample,
             input="I was charged twice.",

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from pydantic import ConfigDict
 
 from ... import __version__
-from ...errors import RequestError
+from ...errors import BadRequest, RequestError
 from ...http.request import HttpRequest
 from ...http.response import HttpResponse
 from ...types.model_info import ModelInfo
@@ -35,6 +35,24 @@ class Body(WholeNumbers):
 
 
 BodyT = TypeVar("BodyT", bound=Body)
+
+
+class ExplainedBody(Body):
+    """Base of the bodies that /explanations takes, too; `parameters` are for explanations."""
+
+    parameters: dict[str, Any] | None = None
+
+    def explanation_parameters(self, http_request: HttpRequest) -> dict[str, Any]:
+        """Return the parameters.
+
+        Raises:
+            BadRequest: there are some, and the request is for a prediction.
+        """
+        if self.parameters and not http_request.explains:
+            raise BadRequest(
+                "parameters are for explanations; leave it out, or send the body to /explanations."
+            )
+        return dict(self.parameters or {})
 
 
 class Endpoint(ABC, Generic[BodyT]):

@@ -4,6 +4,9 @@
     -> {"results": [{"flagged": true, "categories": {"insult": true, "threat": false},
         "category_scores": {"insult": 0.8, "threat": 0.1}, …}], …}
 
+Sent to /explanations, each text has the words that led to its likeliest category, or to the label
+or category that `parameters.target` names.
+
 The categories of a classifier are names for its labels: `moderation` of the YAML has the category
 of each label that is not harmless. The score of a category is the highest score of its labels. The
 categories of a guard model are in the table of its family.
@@ -28,7 +31,7 @@ from ...types.parameters import check_text
 from ...types.request import Request
 from ..base import KeyTable, ParsedRequest, Route, check_count, ignored
 from .bodies import BOOKKEEPING
-from .endpoint import Body, Call, Endpoint, served_name
+from .endpoint import Call, Endpoint, ExplainedBody, served_name
 from .types import Moderation, ModerationResponse, OpenAIError
 
 THRESHOLD = 0.5
@@ -49,7 +52,7 @@ class TextInputPart(TypedDict):
     text: str
 
 
-class ModerationBody(Body):
+class ModerationBody(ExplainedBody):
     """The body of `moderations`: a text, texts, or the parts of one input."""
 
     input: SkipValidation[
@@ -72,28 +75,34 @@ class Moderations(Endpoint[ModerationBody]):
         abilities=("moderates",),
         body=ModerationBody,
         keys=KeyTable.of(ModerationBody, BOOKKEEPING, ignored("request_id")),
+        is_explained=True,
         description="For models with `handler.moderation`, multi-label models and guard models.",
     )
     inputs_key = "input"
 
     def parsed_request(self, http_request: HttpRequest, body: ModerationBody) -> ParsedRequest:
+        parameters = body.explanation_parameters(http_request)
         classifies = self.model.task.has_labels
         if not self.model.categories:
             raise Unprocessable(NO_TABLE if classifies else NO_GUARD)
         texts = self._texts(body.input)
         if classifies:
             # The probabilities, whatever the YAML sets for other requests.
-            parameters = {"top_k": None, "function_to_apply": None}
-            requests = [Request(text, parameters, is_batch_item=True) for text in texts]
-        else:
-            requests = [Request(ModeratedText(text), {}, is_batch_item=True) for text in texts]
+            parameters |= {"top_k": None, "function_to_apply": None}
+        requests = [
+            Request(text if classifies else ModeratedText(text), parameters, is_batch_item=True)
+            for text in texts
+        ]
         return ParsedRequest(http_request, requests, Call(self, body))
 
     def write(self, parsed: ParsedRequest, results: Sequence[Any]) -> HttpResponse:
+        explains = parsed.http_request.explains
         response: ModerationResponse = {
             "id": f"modr-{uuid.uuid4().hex}",
             "model": served_name(self.model, parsed.context.body.model),
-            "results": [self._moderation(labels) for labels in results],
+            "results": [
+                {"explanation": each} if explains else self._moderation(each) for each in results
+            ],
         }
         return HttpResponse(encode_json(response))
 

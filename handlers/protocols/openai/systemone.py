@@ -23,8 +23,8 @@ from ...types.parameters import check_text, json_type
 from ..base import KeyTable, ParsedRequest, Route, check_count, refused, tokens_read
 from .bodies import BOOKKEEPING, SCHEDULING
 from .decision_texts import text_of_json
-from .decisions import DecisionBody, DecisionEndpoint, confidence, examples_by_nli, mean_level
-from .endpoint import served_name
+from .decisions import DecisionEndpoint, confidence, examples_by_nli, mean_level
+from .endpoint import ExplainedBody, served_name
 from .types import OpenAIError, SystemOneAnswer, SystemOneDecision
 
 Json = str | dict[str, Any] | list[Any]
@@ -70,7 +70,7 @@ class SystemOneQuestion(BaseModel):
         return [Option(outcome, _described(given.get(outcome))) for outcome in OUTCOMES]
 
 
-class SystemOneBody(DecisionBody):
+class SystemOneBody(ExplainedBody):
     """The body of `systemone`: a state, and questions about it by their names."""
 
     state: str | dict[str, Any] | list[str | dict[str, Any] | list[Any]]
@@ -89,6 +89,7 @@ class SystemOne(DecisionEndpoint[SystemOneBody]):
         error=OpenAIError,
         abilities=("decides",),
         body=SystemOneBody,
+        is_explained=True,
         keys=KeyTable.of(
             SystemOneBody,
             BOOKKEEPING,

@@ -447,12 +447,18 @@ class Moderation(TypedDict):
     category_applied_input_types: dict[str, list[Literal["text"]]]
 
 
+class ExplainedModeration(TypedDict):
+    """Which words of an input led to a category."""
+
+    explanation: dict[str, Any]
+
+
 class ModerationResponse(TypedDict):
     """The response of `moderations`."""
 
     id: str
     model: str
-    results: list[Moderation]
+    results: list[Moderation | ExplainedModeration]
 
 
 class PredicateAnswer(TypedDict):

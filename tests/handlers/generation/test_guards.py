@@ -65,6 +65,7 @@ CASES: Mapping[str, Case] = {
 # Tokens of answers: whole ones, and beginnings.
 SPLITS = {"whole": ("safe", "unsafe", " Safe", " Controversial", " Unsafe"), "split": (" S", " Un")}
 LENGTH = 512
+HARASSMENT = GUIDELINES["harassment"]
 Load = Callable[..., Served]
 
 
@@ -80,9 +81,13 @@ def load(tmp_path_factory: pytest.TempPathFactory) -> Load:
     return load
 
 
-def send(model: Served, given: Any) -> tuple[int, Any]:
-    headers = {"url_path": "v1/moderations", "Content-Type": "application/json"}
-    ((status, answer),) = model.post(HttpRequest({"body": {"input": given}}, headers))
+def send(model: Served, given: Any, **explained: Any) -> tuple[int, Any]:
+    headers = {
+        "url_path": "v1/moderations",
+        "Content-Type": "application/json",
+        "explain": str(bool(explained)),
+    }
+    ((status, answer),) = model.post(HttpRequest({"body": {"input": given, **explained}}, headers))
     return status, answer
 
 
@@ -185,6 +190,72 @@ def test_thresholds_and_families_are_for_guard_models(load: Load) -> None:
     handler = {"mode": "token_classification", "guard_family": "qwen3guard"}
     with refused(ConfigError, "guard_family", "token_classification", MODE):
         ModelConfig.parse({"handler": handler})
+
+
+@pytest.mark.parametrize(
+    ("template", "case", "category", "arguments", "answer"),
+    [
+        # The text is a word of the template, too.
+        (LLAMA.replace("Crimes", FINE), CASES["llama_guard"], "unsafe", {}, "unsafe"),
+        (
+            SHIELD,
+            CASES["shieldgemma"],
+            "harassment",
+            {"guideline": HARASSMENT},
+            "Yes",
+        ),
+    ],
+    ids=["llama_guard", "shieldgemma"],
+)
+def test_the_words_of_a_category_change_the_probability_of_its_answer(
+    load: Load,
+    template: str,
+    case: Case,
+    category: str,
+    arguments: Mapping[str, Any],
+    answer: str,
+) -> None:
+    model = load(template, *SPLITS["whole"])
+    settings = {"method": "feature_ablation", "granularity": "token", "target": category}
+    status, explained = send(model, FINE, parameters=settings)
+    assert status == 200, explained
+    found = explained["results"][0]["explanation"]
+    task: Any = model.engine.task
+    loaded: Any = model.engine.model
+    prompt = task.tokenizer.apply_chat_template(
+        [{"role": "user", "content": FINE}],
+        tokenize=False,
+        add_generation_prompt=True,
+        **arguments,
+    )
+    prompt += case[1]
+    encoding = task.tokenizer(prompt, add_special_tokens=False)[0]
+    token = task.tokenizer(prompt + answer, add_special_tokens=False)["input_ids"][len(encoding)]
+
+    def score(ids: list[int]) -> float:
+        with torch.no_grad():
+            return float(loaded.module(torch.tensor([ids])).logits[0, -1].log_softmax(0)[token])
+
+    start = prompt.rindex(FINE)
+    for place, (first, last) in enumerate(encoding.offsets):
+        ids = [*encoding.ids]
+        ids[place] = task.checkpoint.baseline_token_id
+        is_text = last > start and first < start + len(FINE)
+        change = score(encoding.ids) - score(ids) if is_text else 0.0
+        assert found["attributions"][place] == pytest.approx(change, abs=1e-4)
+        assert FINE[slice(*found["offsets"][place])] == (
+            prompt[first:last].strip() if is_text else ""
+        )
+    scores = expected(model, (template, *case[1:]), FINE)
+    assert found["target"]["label"] == category
+    assert found["target"]["score"] == pytest.approx(scores[category], abs=1e-4)
+    assert found["prediction"]["score"] == pytest.approx(max(scores.values()), abs=1e-4)
+
+
+def test_an_explained_category_is_one_of_the_family(load: Load) -> None:
+    model = load(LLAMA)
+    status, answer = send(model, FINE, parameters={"target": "violence"})
+    assert (status, answer["error"]["message"]) == (400, Sentence("violence", "unsafe"))
 
 
 @pytest.mark.server

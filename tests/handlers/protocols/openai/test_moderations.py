@@ -20,11 +20,14 @@ from tests.serving import Served, differences
 
 MODE = "sequence_classification"
 # NEUTRAL is harmless, and two labels are one category.
+EXPLAINED = {"explain": "True"}
 TABLE = {"NEGATIVE": "harm/verbal", "POSITIVE": "praise"}
 
 
-def send(model: Served, body: Any, path: str = "v1/moderations") -> tuple[int, Any]:
-    headers = {"url_path": path, "Content-Type": "application/json"}
+def send(
+    model: Served, body: Any, path: str = "v1/moderations", *, explains: bool = False
+) -> tuple[int, Any]:
+    headers = {"url_path": path, "Content-Type": "application/json", "explain": str(explains)}
     ((status, answer),) = model.post(HttpRequest({"body": body}, headers))
     return status, answer
 
@@ -153,3 +156,17 @@ def test_a_table_names_what_the_model_has(
 def test_a_table_is_for_labels_of_texts() -> None:
     with refused(ConfigError, "moderation", "token_classification", MODE):
         ModelConfig.parse({"handler": {"mode": "token_classification", "moderation": TABLE}})
+
+
+def test_the_words_of_a_moderation_are_those_of_its_label(served: Callable[..., Served]) -> None:
+    model = served(MODE, moderation=TABLE)
+    settings = {"method": "feature_ablation", "target": "NEGATIVE"}
+    body = {"input": [FINE, ODD], "parameters": settings}
+    status, answer = send(model, body, explains=True)
+    assert status == 200, answer
+    for text, found in zip((FINE, ODD), answer["results"], strict=True):
+        request = HttpRequest({"body": {"inputs": text, "parameters": settings}}, EXPLAINED)
+        ((_, expected),) = model.post(request)
+        assert not differences(found["explanation"], expected, 1e-5)
+    status, answer = send(model, body)
+    assert (status, answer["error"]["message"]) == (400, Sentence("parameters"))
