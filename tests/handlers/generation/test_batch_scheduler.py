@@ -27,8 +27,11 @@ from hf_serve.handlers.process.deadline import Deadline
 from hf_serve.handlers.types.request import Request, TextStream
 from tests import tiny
 from tests.continuous import LONG, held, predict, wait_for_texts
+from tests.modes.image_classification import IMAGES
+from tests.modes.image_text_to_text import chat_about
 from tests.sentences import refused
 from tests.serving import differences, stream_into
+from tests.tiny_multimodal import write_llava
 
 MODE = "text_generation"
 PROMPTS = ["Once upon a time", "The café in Zürich", "a fox"]
@@ -229,3 +232,24 @@ def test_a_request_with_more_texts_than_may_wait_is_too_large(folder: Path) -> N
     [outcome] = engine.predict([several])
     assert isinstance(outcome, RequestTooLarge)
     assert "asks for 4 texts, and 3 may run or wait" in str(outcome)
+
+
+def test_texts_about_images_are_those_of_each_alone(tmp_path: Path) -> None:
+    """They share the batches of `generate` with texts without images."""
+    mode = "image_text_to_text"
+    write_llava(tmp_path, {}, 0)
+    alone, together = (
+        Engine.load(
+            tmp_path,
+            ModelConfig.parse({"continuousBatching": continuous, "handler": {"mode": mode}}),
+        )
+        for continuous in (False, True)
+    )
+    requests = [
+        Request(inputs, {"max_new_tokens": 4 + number})
+        for number, inputs in enumerate([*(chat_about(each, "What?") for each in IMAGES), "a fox"])
+    ]
+    expected = [predict(alone, request) for request in requests]
+    assert isinstance(together.model, BatchScheduler)
+    with ThreadPoolExecutor(len(requests)) as threads:
+        assert list(threads.map(lambda each: predict(together, each), requests)) == expected
