@@ -7,6 +7,7 @@ them on demand, and asks a few models often and each of the others once meanwhil
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import shutil
@@ -56,7 +57,7 @@ MIB = 1 << 20
 
 
 def write_archives(folder: Path, count: int, shape: dict[str, int]) -> Path:
-    """Write unpacked archives that differ in their names, with one weights file each."""
+    """Write unpacked archives that differ in their names, with links to one file of weights."""
     checkpoint, store = folder / "checkpoint", folder / "models"
     torch.manual_seed(0)
     load_tokenizer().save_pretrained(checkpoint)
@@ -66,7 +67,7 @@ def write_archives(folder: Path, count: int, shape: dict[str, int]) -> Path:
     config.write_text(yaml.safe_dump({"handler": handler}), encoding="utf-8")
     source = open_archive(pack(config, export_path=folder).path).folder
     for number in range(count):
-        target = shutil.copytree(source, store / name_of(number))
+        target = shutil.copytree(source, store / name_of(number), copy_function=_link_weights)
         manifest = json.loads((target / MANIFEST).read_text("utf-8"))
         manifest["model"]["modelName"] = name_of(number)
         (target / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
@@ -75,6 +76,14 @@ def write_archives(folder: Path, count: int, shape: dict[str, int]) -> Path:
             sums |= digests({str(MANIFEST): target / MANIFEST})
         (target / SUMS).write_text("".join(f"{sum_}  {each}\n" for each, sum_ in sums.items()))
     return store
+
+
+def _link_weights(source: str, target: str) -> None:
+    """Link a file of weights, and copy another file."""
+    if source.endswith(".safetensors"):
+        os.link(source, target)
+    else:
+        shutil.copy2(source, target)
 
 
 def name_of(number: int) -> str:
