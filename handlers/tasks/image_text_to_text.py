@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from pydantic import Field
 from tokenizers import Encoding
-from transformers import ProcessorMixin
+from transformers import PreTrainedConfig, ProcessorMixin
 from typing_extensions import TypedDict
 
 from ..batching.padding import pad, without_padding
@@ -193,6 +193,17 @@ class Task(text_generation.Task):
         if getattr(self._processor, "chat_template", None):
             self.tokenizer.chat_template = self._processor.chat_template
         self._reader = MediaReader(settings, IMAGE, settings.max_image_bytes)
+
+    @classmethod
+    def for_config(cls, config: PreTrainedConfig) -> type[Task]:
+        if config.is_encoder_decoder:
+            raise WrongCheckpoint(
+                "config.json",
+                f"is of a {config.model_type} model, whose encoder reads images and texts for a"
+                " decoder, and this mode serves decoders that read both",
+                "serve a vision language model, such as LLaVA, Qwen2-VL or SmolVLM",
+            )
+        return cls
 
     def parse(self, request: Request) -> PromptInput:
         item = super().parse(request)

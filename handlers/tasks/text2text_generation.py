@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NotRequired
 
 from pydantic import ValidationError
+from transformers import PreTrainedConfig
 from typing_extensions import TypedDict
 
 from ..batching.padding import Padding
@@ -123,6 +124,17 @@ class TextToTextTask(GenerationTask[TextInput]):
     layout = ENCODER_DECODER
     parameters = TextToTextParameters
     pipeline: ClassVar[str]
+
+    @classmethod
+    def for_config(cls, config: PreTrainedConfig) -> type[TextToTextTask]:
+        # The auto class also has decoders that read sounds.
+        if not config.is_encoder_decoder:
+            raise WrongCheckpoint(
+                "config.json",
+                f"is of a {config.model_type} model, which has no encoder of texts",
+                "serve an encoder-decoder, such as T5, BART or Marian",
+            )
+        return cls
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)

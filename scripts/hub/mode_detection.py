@@ -52,7 +52,15 @@ MODES_OF_SENTENCE_TRANSFORMERS = {
     "ColBERT": "late_interaction",
 }
 IMAGE_VECTORS = "image_feature_extraction"
+CHATS = "image_text_to_text"
+# Modes of texts alone, which no vision language model has.
+OF_TEXTS = ("sentence_embedding", "sentence_ranking", "feature_extraction")
 ENTITIES = "zero_shot_token_classification"
+# Files of other libraries, and the modes of their models.
+LIBRARIES = (
+    (MODEL_INDEX, "diffusers", "text_to_image"),
+    (GLINER, "gliner", ENTITIES),
+)
 # Modes of base models whose checkpoints have files that say so.
 NAMED_BY_FILES = ("late_interaction", "sentence_similarity", ENTITIES)
 SENTENCE_TRANSFORMERS = "config_sentence_transformers.json"
@@ -110,10 +118,9 @@ def detect_mode(
     place = place or str(folder)
     hub_mode = mode_of_hub_task(hub_task or _hub_task_in(folder / README))
     names = files_in(folder)
-    if MODEL_INDEX in names:
-        return DetectedMode("text_to_image", f"it has a {MODEL_INDEX}, as diffusers writes it")
-    if GLINER in names:
-        return DetectedMode(ENTITIES, f"it has a {GLINER}, as gliner writes it")
+    for name, library, mode in LIBRARIES:
+        if name in names:
+            return DetectedMode(mode, f"it has a {name}, as {library} writes it")
     found = _sentence_transformers_mode(folder, names)
     if found and found.mode != "sentence_embedding":
         return found
@@ -131,6 +138,7 @@ def detect_mode(
             hub_mode, f"it has a {architecture}, and its task on the hub is {hub_mode}"
         )
     reason = f"it has a {architecture}" if architecture else "its config names no architecture"
+    _check_reads_chats(place, reason, hub_mode, candidates)
     if len(candidates) == 1:
         return DetectedMode(candidates[0], reason)
     classifies = {"sentence_ranking", "sequence_classification"} <= {*candidates}
@@ -140,6 +148,18 @@ def detect_mode(
     if by_files:
         return DetectedMode(by_files[0], f"{reason} and {by_files[1]}")
     raise ModeNotCertain(place, reason, candidates)
+
+
+def _check_reads_chats(
+    place: str, reason: str, hub_mode: str | None, candidates: Collection[str]
+) -> None:
+    """Check that the hub does not list a vision language model for vectors or rankings.
+
+    Raises:
+        ModeNotCertain: it does, and no mode has these results of it.
+    """
+    if hub_mode in OF_TEXTS and CHATS in candidates:
+        raise ModeNotCertain(place, f"{reason}, and its task on the hub is {hub_mode}", ())
 
 
 def mode_of_hub_task(hub_task: str | None) -> str | None:

@@ -88,6 +88,7 @@ class Routes(BaseHTTPRequestHandler):
         answer: Any = {
             "id": model,
             "sha": commit,
+            "pipeline_tag": repository.hub_task(commit),
             "siblings": [file.as_sibling() for file in files],
         }
         if tree:

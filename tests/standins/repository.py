@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 LARGE = (".safetensors", ".bin", ".model", ".h5", ".onnx", ".msgpack")
+
+
+TASK = re.compile(r"^pipeline_tag: (\S+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,12 @@ class Repository:
         """
         files = self.commits[next(reversed(self.commits))]
         files[name] = replace(StoredFile.of(path, path.parent), name=name, **announced)
+
+    def hub_task(self, commit: str) -> str | None:
+        """Return the task in the model card of a commit, which the hub announces."""
+        card = self.commits[commit].get("README.md")
+        found = TASK.search(card.path.read_text(encoding="utf-8")) if card else None
+        return found[1] if found else None
 
     def resolve(self, revision: str) -> str | None:
         """Return the commit of a tag, of `main`, of a hash or of the first 7 or more digits."""
