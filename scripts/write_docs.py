@@ -55,6 +55,7 @@ from hf_serve.scripts.openapi import all_routes
 from hf_serve.scripts.paths import MODEL_CONFIGS
 
 PAGES = ROOT / "docs"
+CATALOGUE_FIGURES = ROOT / "benchmarks" / "results" / "catalogue.json"
 BLOCK = re.compile(
     r"(?P<open><!-- generated: (?P<name>.+?) -->\n).*?(?P<close><!-- /generated -->)", re.DOTALL
 )
@@ -115,6 +116,7 @@ def table(name: str) -> str:
         "config": lambda section: keys_of(SECTIONS[section]),
         "tasks": lambda _: all_tasks(),
         "catalogue": lambda _: all_catalogued(),
+        "catalogue-figures": lambda _: figures_of_catalogue(),
         "task": task_of,
         "parameters": lambda mode: parameters_of(tasks.get(mode).parameters),
         "accepted": lambda mode: accepted_by(tasks.get(mode).parameters),
@@ -186,6 +188,41 @@ def all_catalogued() -> str:
         for name, entry in read_catalogue().items()
     ]
     return _table(("Name", "Models", "Mode", "Needs", "Reference", "Verified"), rows)
+
+
+def figures_of_catalogue(path: Path = CATALOGUE_FIGURES) -> str:
+    """Return the table of what was measured of the catalogue, while nothing else ran."""
+    document = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"entries": {}}
+    rows = [
+        (f"`{name}`", f"{measured['parameters'] / 1e6:.0f}", form, *_figures(measured[form]))
+        for name, measured in document["entries"].items()
+        if not measured["busy"]
+        for form in ("float32", "int8")
+        if "rows_per_second" in measured.get(form, {})
+    ]
+    if not rows:
+        return "No entry was measured on a machine that was idle.\n"
+    names = (
+        "Name",
+        "Million parameters",
+        "Format",
+        "Rows/s",
+        "Tokens/s",
+        "Private MB",
+        "Shared MB",
+    )
+    facts = document["machine"]
+    return f"{facts['cores']} cores of {facts['processor']}:\n\n{_table(names, rows)}"
+
+
+def _figures(measured: Mapping[str, Any]) -> tuple[str, ...]:
+    tokens = measured["tokens_per_second"]
+    return (
+        f"{measured['rows_per_second']:.3g}",
+        f"{tokens:.3g}" if tokens else NOTHING,
+        f"{measured['private'] / 1e6:.0f}",
+        f"{measured['shared'] / 1e6:.0f}",
+    )
 
 
 def task_of(mode: str) -> str:

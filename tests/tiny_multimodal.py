@@ -291,7 +291,12 @@ def _write_chat_tokens(folder: Path, names: list[str]) -> dict[str, int]:
     write_gpt2(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.add_special_tokens({"additional_special_tokens": names})
-    images = {"<image>": "<image>", "<|image_pad|>": "<|vision_start|><|image_pad|><|vision_end|>"}
+    images = {
+        "<image>": "<image>",
+        "<|image_pad|>": "<|vision_start|><|image_pad|><|vision_end|>",
+        "<start_of_image>": "<start_of_image>",
+        "<IMG_CONTEXT>": "<IMG_CONTEXT>",
+    }
     shown = next(images[name] for name in names if name in images)
     tokenizer.chat_template = PARTS_TEMPLATE.replace("IMAGE", shown)
     tokenizer.save_pretrained(folder)

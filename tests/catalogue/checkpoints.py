@@ -19,10 +19,10 @@ import transformers
 from safetensors.numpy import save_file
 from transformers import AutoConfig
 
-from hf_serve.scripts.hub.catalogue import CatalogueEntry
+from hf_serve.scripts.hub.catalogue import CatalogueEntry, PublishedCheckpoint
 from tests import tiny_gliner
 from tests.catalogue import tokenizer_kinds
-from tests.catalogue.sizes import ADDED, SAME, SIDE, SIZES, VALUES
+from tests.catalogue.sizes import ADDED, SAME, SIDE, SIZES, VALUES, VIT
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 MODULES, GLINER, PICKLE = "modules.json", "gliner_config.json", ".pt"
@@ -44,6 +44,13 @@ MOST, MOST_OF_CONVOLUTIONS, MOST_OF_VECTORS = 0.8, 0.4, 0.2
 MOST_OF_GLINER = 0.3
 # The keys of a size that is one of sides, or from this number on of pixels.
 PIXELS_OR_SIDES, MOST_SIDE = "longest_edge shortest_edge", 10_000
+# The files of components of a pipeline, by the ends of their classes. Others have weights.
+MODEL_INDEX = "model_index.json"
+FILES_OF_COMPONENTS = {
+    "Scheduler": ("scheduler_config.json",),
+    "Tokenizer": ("vocab.json", "tokenizer_config.json"),
+    "ImageProcessor": ("preprocessor_config.json",),
+}
 # Sizes in the configs of modules.
 MODULE_SIZES = (
     *("in_features", "out_features", "word_embedding_dimension", "embedding_dimension"),
@@ -55,22 +62,28 @@ MODULE_SIZES = (
 DAMAGED_TEXTS = 30
 OTHER_VALUES: tuple[Any, ...] = (None, "x", 0, -1, 1.5, [], {}, True, ["a"], {"a": 1}, 10**9)
 WHOLE_FILES = ("", "{", "[]", "{}", "1", "null", '"x"')
+OF_VOCABULARY_SIZE = ("vocab_size", "max_position_embeddings")
 OF_VOCABULARY = ("tokenizer.json", "vocab.json", "added_tokens.json", "special_tokens_map.json")
 
 
-def write(entry: CatalogueEntry, folder: Path, *, weights: bool = True) -> Path:
-    """Write the tiny checkpoint of an entry.
+def write(
+    entry: CatalogueEntry, folder: Path, *, weights: bool = True, real_size: bool = False
+) -> Path:
+    """Write a checkpoint of an entry.
 
     Args:
         entry: the entry.
         folder: the folder, which is created.
         weights: whether the weights are those of a model; otherwise they fit nothing, as those of
             an entry that is refused.
+        real_size: whether the model has its published size, and the weights of a new model.
     """
     folder.mkdir(parents=True, exist_ok=True)
     published = entry.checkpoint
     static = _static_folder(published.files, folder)
     values = write_tokenizer(published.tokenizer, static or folder)
+    if real_size:
+        return _write_real(published, folder, values)
     config = _adapt(shrink(published.config), values)
     if config:
         _write(folder / CONFIG, config)
@@ -80,20 +93,67 @@ def write(entry: CatalogueEntry, folder: Path, *, weights: bool = True) -> Path:
             _write_linear(folder / name, shrink_file(name, content, hidden, values))
         else:
             _write(folder / name, shrink_file(name, content, hidden, values))
-    if published.hub_task:
-        _write(folder / "README.md", f"---\npipeline_tag: {published.hub_task}\n---\n")
+    _write_card(published, folder)
+    if MODEL_INDEX in published.files:
+        _write_components(folder, published.files[MODEL_INDEX])
+        return folder
     if static:
         _write_static(static, values["vocab_size"])
     elif entry.refused or not weights:
         save_file({"weight": np.zeros(4, np.float32)}, folder / WEIGHTS)
-    elif (folder / GLINER).is_file():
-        _write_gliner(folder, config)
     else:
-        save_weights(make_model(config), folder, _projection(folder, config))
+        _write_weights(folder, config)
+    _write_modules(folder)
+    return folder
+
+
+def _write_card(published: PublishedCheckpoint, folder: Path) -> None:
+    if published.hub_task:
+        _write(folder / "README.md", f"---\npipeline_tag: {published.hub_task}\n---\n")
+
+
+def _write_modules(folder: Path) -> None:
     for name, write_module in MODULE_WEIGHTS.items():
         for path in folder.glob(f"*_{name}/{CONFIG}"):
             write_module(path.parent)
+
+
+def _write_weights(folder: Path, config: Mapping[str, Any]) -> None:
+    if (folder / GLINER).is_file():
+        _write_gliner(folder, config)
+    else:
+        save_weights(make_model(config), folder, _projection(folder, config))
+
+
+def _write_real(published: PublishedCheckpoint, folder: Path, values: dict[str, Any]) -> Path:
+    """Write a checkpoint of the published size, with a small tokenizer."""
+    ids = {key: each for key, each in values.items() if key not in OF_VOCABULARY_SIZE}
+    config = _adapt(published.config, ids)
+    path = folder / "tokenizer_config.json"
+    if path.is_file():
+        settings = json.loads(path.read_text(encoding="utf-8"))
+        length = config.get("max_position_embeddings", SIZES["max_position_embeddings"])
+        _write(path, {**settings, "model_max_length": length})
+    _write(folder / CONFIG, config)
+    for name, content in published.files.items():
+        _write(folder / name, content)
+    _write_card(published, folder)
+    torch.manual_seed(0)
+    make_model(config).save_pretrained(folder)
+    _write_modules(folder)
     return folder
+
+
+def count_parameters(entry: CatalogueEntry) -> int | None:
+    """Return the number of parameters of the published model; None where it is not known.
+
+    It is not known of models that transformers does not make: GLiNER, static embeddings, diffusers.
+    """
+    published = entry.checkpoint
+    if GLINER in published.files or "architectures" not in published.config:
+        return None
+    with torch.device("meta"):
+        return sum(each.numel() for each in make_model(published.config).parameters())
 
 
 def shrink(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,9 +185,13 @@ def shrink_file(name: str, content: Any, hidden: int, values: Mapping[str, Any])
     if not isinstance(content, Mapping):
         return content
     if name in ("preprocessor_config.json", "processor_config.json"):
-        return {key: _side(key, value) for key, value in content.items()}
+        patch = {"patch_size": VIT["patch_size"]} if name == "processor_config.json" else {}
+        sides = {key: _side(key, value) for key, value in content.items()}
+        return {key: patch.get(key, value) for key, value in sides.items()}
     if name == GLINER:
         return _adapt(shrink(content), values)
+    if name == "generation_config.json":
+        return _adapt(dict(content), values)
     if name.endswith(f"_LogitScore/{CONFIG}"):
         return {key: values.get(JUDGEMENTS.get(token, "")) for key, token in content.items()}
     is_module = name.endswith((f"/{CONFIG}", PICKLE)) or name == "artifact.metadata"
@@ -151,13 +215,13 @@ def write_tokenizer(kind: str | None, folder: Path) -> dict[str, Any]:
     return found
 
 
-def make_model(config: Mapping[str, Any]) -> torch.nn.Module:
+def make_model(config: Mapping[str, Any]) -> transformers.PreTrainedModel:
     """Return a model of the architecture of a config."""
     values = {key: value for key, value in config.items() if key != "transformers_version"}
     made = AutoConfig.for_model(**values)
     name = made.architectures[0]
     kind = getattr(transformers, name, None) or transformers.AutoModel._model_mapping[type(made)]
-    model: torch.nn.Module = kind(made).float().eval()
+    model: transformers.PreTrainedModel = kind(made).float().eval()
     return model
 
 
@@ -249,6 +313,20 @@ def _write_static(folder: Path, count: int) -> None:
     (folder / "tokenizer_config.json").unlink()
     name = "embeddings" if (folder / CONFIG).is_file() else "embedding.weight"
     save_file({name: _uniform(name, count, SIZES["hidden_size"])}, folder / WEIGHTS)
+
+
+def _write_components(folder: Path, index: Mapping[str, Any]) -> None:
+    """Write the files that components of a pipeline have, with weights that fit nothing."""
+    for name, place in index.items():
+        library, kind = place if isinstance(place, list) else (None, None)
+        if kind is None:
+            continue
+        files = next((each for end, each in FILES_OF_COMPONENTS.items() if kind.endswith(end)), ())
+        for file in files or (CONFIG,):
+            _write(folder / name / file, {})
+        if not files:
+            prefix = "diffusion_pytorch_" if library == "diffusers" else ""
+            save_file({"weight": np.zeros(4, np.float32)}, folder / name / f"{prefix}{WEIGHTS}")
 
 
 def _write_gliner(folder: Path, config: Mapping[str, Any]) -> None:

@@ -149,6 +149,25 @@ def _captions(folder: Path, model: Served, parameters: dict[str, Any]) -> Ask:
     return ask
 
 
+def _chats(folder: Path, model: Served, parameters: dict[str, Any]) -> Ask:
+    """Return what a vision language model writes about an image and a text."""
+    task: Any = model.engine.task
+    processor, tokenizer = task.checkpoint.processor, task.tokenizer
+    loaded = transformers.AutoModelForImageTextToText.from_pretrained(folder)
+
+    def ask(given: tuple[Image.Image, str]) -> Any:
+        image, text = given
+        parts = [{"type": "image"}, {"type": "text", "text": text}]
+        prompt = tokenizer.apply_chat_template(
+            [{"role": "user", "content": parts}], add_generation_prompt=True, tokenize=False
+        )
+        inputs = processor(text=[prompt], images=[[image]], return_tensors="pt")
+        ids = loaded.generate(**inputs, **parameters)[0, inputs["input_ids"].shape[1] :]
+        return [{"generated_text": tokenizer.decode(ids, skip_special_tokens=True)}]
+
+    return ask
+
+
 def _spans(folder: Path, _: Served, __: dict[str, Any]) -> Ask:
     """Return the span of the highest probability, of all that the pipeline looks at."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -315,6 +334,11 @@ MODES: dict[str, Mode] = {
     ),
     "sentence_ranking": (RANKINGS, {}, _judgements),
     "image_to_text": (PICTURES, FEW, _captions),
+    "image_text_to_text": (
+        [({"image": ours, "text": FINE}, (theirs, FINE)) for ours, theirs in PICTURES],
+        {**FEW, "do_sample": False},
+        _chats,
+    ),
     "audio_classification": (SOUNDS, {"top_k": 2}, _sound_pipeline("audio-classification")),
     "automatic_speech_recognition": (SOUNDS, {}, _sound_pipeline("automatic-speech-recognition")),
 }

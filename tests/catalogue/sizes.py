@@ -85,6 +85,8 @@ VALUES: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 2,
         "rope_scaling": {"mrope_section": [2, 3, 3], "rope_type": "default", "type": "default"},
     },
+    # The name of a part of the config, too.
+    "idefics3": {**VIT, "scale_factor": 2},
     "deberta-v2": {"position_buckets": 16},
     "depth_anything": {
         "patch_size": 8,
@@ -158,8 +160,9 @@ VALUES: dict[str, dict[str, Any]] = {
     },
     "yolos": {"image_size": [32, 32], "patch_size": 8, "num_detection_tokens": 5},
 }
-# Sizes that a family's config has by another name than the published one.
+# Sizes that a published config does not have, or has by another name.
 ADDED: dict[str, dict[str, Any]] = {
+    "qwen2_vl": {"depth": 1, "embed_dim": 32, "num_heads": 2, "patch_size": 14},
     "nomic_bert": {
         "hidden_size": 32,
         "head_dim": 16,

@@ -8,16 +8,30 @@ from typing import Any
 
 import pytest
 
+from hf_serve.handlers import tasks
 from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.errors import WrongCheckpoint
 from hf_serve.handlers.formats import export, find_problem
+from hf_serve.handlers.types.model_info import TaskDescription
 from hf_serve.handlers.types.request import Request
 from hf_serve.scripts.hub.catalogue import read_catalogue
 from tests.catalogue.checkpoints import write
 from tests.samples import requests_of
 from tests.serving import Served, differences
 
-# One entry of each kind of model that is exported.
-EXPORTED = ("bge", "ettin-reranker", "go-emotions", "vit")
+
+def is_exported(task: TaskDescription) -> bool:
+    """Return whether models of a task are exported whole."""
+    return task.exports.supported and task.exports.one_forward and not task.generation.texts
+
+
+ENTRIES = read_catalogue()
+# Entries whose rows run in one forward; generated texts have tests of their own.
+EXPORTED = [
+    name
+    for name, entry in ENTRIES.items()
+    if entry.mode and is_exported(tasks.get(entry.mode).description)
+]
 FORMATS: dict[str, dict[str, Any]] = {
     "onnx": {"save_mode": "onnx"},
     "torchscript": {"save_mode": "torchscript", "batch_size": 4, "max_length": 128},
@@ -27,6 +41,14 @@ FORMATS: dict[str, dict[str, Any]] = {
 # Random weights are rounded harder than trained ones. Scores that are no labels agree if they are
 # near each other.
 LEAST_AGREEMENT, NEAR = 0.5, 0.1
+# Exports that fail, or whose answers differ by more, and why.
+KNOWN = {
+    "e5-mistral": "transformers cannot trace the mask of Mistral's windows",
+    "embeddinggemma": "transformers cannot trace the masks of Gemma 3",
+    "gte-moderncolbert": "vectors of ModernBERT's export differ by 0.005",
+}
+# Why models of images of any proportions have no graph.
+SEVERAL_SIZES = "images of several sizes"
 
 
 @pytest.mark.nightly
@@ -37,11 +59,20 @@ LEAST_AGREEMENT, NEAR = 0.5, 0.1
         for form, keys in FORMATS.items()
     ],
 )
-@pytest.mark.parametrize("name", EXPORTED)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name,
+            marks=pytest.mark.xfail(reason=KNOWN[name], strict=False) if name in KNOWN else (),
+        )
+        for name in EXPORTED
+    ],
+)
 def test_an_export_answers_as_its_checkpoint(
     name: str, form: str, tmp_path: Path, record_property: Any
 ) -> None:
-    entry = read_catalogue()[name]
+    entry = ENTRIES[name]
     mode = str(entry.mode)
     checkpoint = write(entry, tmp_path / "checkpoint")
     keys = {"dtype": "float32", **entry.handler, **FORMATS[form]}
@@ -50,7 +81,12 @@ def test_an_export_answers_as_its_checkpoint(
         pytest.skip(problem)
     folder = shutil.copytree(checkpoint, tmp_path / "export")
     samples = [Request(inputs, given) for inputs, given in requests_of(mode)]
-    report = export(folder, config, folder, samples * 4)
+    try:
+        report = export(folder, config, folder, samples * 4)
+    except WrongCheckpoint as error:
+        if SEVERAL_SIZES not in str(error):
+            raise
+        pytest.skip(str(error))
     bodies = [{"inputs": inputs, "parameters": given} for inputs, given in requests_of(mode)]
     same = {key: value for key, value in keys.items() if key not in ("save_mode", "quantization")}
     wanted = Served(checkpoint, mode, **same).post(*bodies)

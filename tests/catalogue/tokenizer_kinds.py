@@ -91,13 +91,17 @@ def _gliner(folder: Path) -> dict[str, Any]:
 
 
 def _pages(kind: str, folder: Path) -> dict[str, Any]:
-    """Write the tokenizer of a model of queries and pages."""
+    """Write the tokenizer of a model of texts and images."""
     # Versions of transformers that some of the libraries need do not have these models.
     tiny: Any = import_module("tests.tiny_multimodal")
+    split = dict.fromkeys(tiny.SPLIT_TOKENS, "") | {"<image>": "image_token_id"}
     tokens = {
-        "colmodernvbert": dict.fromkeys(tiny.SPLIT_TOKENS, "") | {"<image>": "image_token_id"},
+        "colmodernvbert": split,
         "colpali": {"<image>": "image_token_index"},
         "colqwen2": tiny.QWEN_TOKENS,
+        "llava": {"<image>": "image_token_index"},
+        "qwen2-vl": tiny.QWEN_TOKENS,
+        "smolvlm": split,
     }[kind]
     ids = tiny.write_page_tokens(folder, list(tokens))
     end = ids["<|endoftext|>"]
@@ -107,7 +111,10 @@ def _pages(kind: str, folder: Path) -> dict[str, Any]:
 
 WRITERS: Mapping[str, Callable[[Path], dict[str, Any]]] = {
     "clip": _clip,
-    **{kind: partial(_pages, kind) for kind in ("colmodernvbert", "colpali", "colqwen2")},
+    **{
+        kind: partial(_pages, kind)
+        for kind in ("colmodernvbert", "colpali", "colqwen2", "llava", "qwen2-vl", "smolvlm")
+    },
     "donut": _donut,
     "gliner": _gliner,
     "gpt2": _gpt2,
