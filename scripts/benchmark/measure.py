@@ -49,6 +49,8 @@ class Speed:
         p50_ms: the median time of one row alone.
         p99_ms: the time that one row of a hundred exceeds.
         bytes: the memory of the process, and what it has on an accelerator.
+        private: the memory that each worker of the model has alone.
+        shared: the memory that workers have in common: pages of files, such as mapped weights.
         size: the bytes of the archive.
         refused: rows that the model refused, which were left out.
         fidelity: the comparison with the checkpoint in float32; None of a model that is exact.
@@ -60,6 +62,8 @@ class Speed:
     p50_ms: float
     p99_ms: float
     bytes: int
+    private: int
+    shared: int
     size: int
     refused: int
     fidelity: dict[str, Any] | None
@@ -113,14 +117,17 @@ def measure(path: str, rows: Sequence[Row], seconds: float) -> dict[str, Any]:
     alone = measure_times(engine, answered, 1, seconds)
     rows_per_second = batch * len(together) / sum(together)
     p50, p99 = np.percentile(alone, [50, 99])
-    report = FidelityReport.find(folder)
+    report, memory = FidelityReport.find(folder), psutil.Process().memory_info()
+    shared = getattr(memory, "shared", 0)  # Linux has it.
     speed = Speed(
         batch=batch,
         rows_per_second=rows_per_second,
         tokens_per_second=rows_per_second * NEW_TOKENS if _counts_tokens(engine) else None,
         p50_ms=1000 * float(p50),
         p99_ms=1000 * float(p99),
-        bytes=psutil.Process().memory_info().rss + _device_bytes(device),
+        bytes=memory.rss + _device_bytes(device),
+        private=memory.rss - shared,
+        shared=shared,
         size=sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
         refused=len(requests) - len(answered),
         fidelity=report.as_json() if report else None,
