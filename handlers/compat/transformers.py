@@ -33,6 +33,7 @@ with without_scikit_learn():
         PreTrainedModel,
         PreTrainedTokenizerFast,
         ProcessorMixin,
+        masking_utils,
     )
     from transformers.cache_utils import DynamicLayer
     from transformers.convert_slow_tokenizer import bytes_to_unicode
@@ -65,6 +66,31 @@ with without_scikit_learn():
 
 UNMASKED = "sdpa_without_masks"
 AttentionInterface.register(UNMASKED, sdpa_attention_forward)
+
+
+@contextmanager
+def traceable_masks() -> Iterator[None]:
+    """Let masks be traced whose length is a tensor without dimensions, as tracers have it.
+
+    transformers 5.5 takes such a length for the positions of a cache. 5.6 has no such positions.
+
+    Breaks when `sdpa_mask` has another name or place, or is called with a length by position.
+    """
+    masks = masking_utils.ALL_MASK_ATTENTION_FUNCTIONS
+    make = masks["sdpa"]
+
+    def mask(**given: Any) -> torch.Tensor | None:
+        length = given["q_length"]
+        if getattr(length, "ndim", None) == 0:
+            given["q_length"] = torch.arange(length) + given.get("q_offset", 0)
+        found: torch.Tensor | None = make(**given)
+        return found
+
+    masks["sdpa"] = mask
+    try:
+        yield
+    finally:
+        masks["sdpa"] = make
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from ..checkpoints.graph_inputs import (
 )
 from ..checkpoints.model_spec import ModelSpec
 from ..checkpoints.pooling import ModelWithPooling, TextSlots
-from ..compat.transformers import without_masks
+from ..compat.transformers import traceable_masks, without_masks
 from ..errors import ConfigError, WrongCheckpoint, summarize
 from ..export.fidelity import check_fidelity, in_dtype
 from ..export.manifest import ExportManifest, Shape, Signature
@@ -285,7 +285,7 @@ def translate_export_errors(module: PreTrainedModel) -> Iterator[None]:
         WrongCheckpoint: the model cannot be exported.
     """
     try:
-        with torch.no_grad():
+        with torch.no_grad(), traceable_masks():
             yield
     except ConfigError:
         raise

@@ -36,6 +36,7 @@ from transformers import (
     MambaForCausalLM,
     Mask2FormerConfig,
     MistralConfig,
+    MistralModel,
     PreTrainedConfig,
     PreTrainedModel,
     SegformerConfig,
@@ -75,6 +76,7 @@ from hf_serve.handlers.compat.transformers import (
     run_before_other_processors,
     same_attention,
     shortest_row,
+    traceable_masks,
     without_masks,
     word_offsets,
 )
@@ -109,6 +111,21 @@ def test_without_masks_the_given_mask_is_all_that_hides_tokens() -> None:
             found = model(ids, attention_mask=shown).last_hidden_state
     assert model.config._attn_implementation == "sdpa"
     assert torch.allclose(found[:, :2], expected[:, :2], atol=1e-5)
+
+
+def test_a_mask_of_windows_is_traced_for_any_length() -> None:
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 16}
+    config = MistralConfig(**sizes, **heads, sliding_window=3, use_cache=False, return_dict=False)
+    model = MistralModel(config).eval()
+
+    def inputs(length: int) -> dict[str, torch.Tensor]:
+        ids = torch.arange(length)[None] % 16
+        return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+    with torch.no_grad(), traceable_masks():
+        graph = torch.jit.trace(model, example_kwarg_inputs=inputs(5), check_trace=False)
+        torch.testing.assert_close(graph(**inputs(9))[0], model(**inputs(9))[0])
 
 
 def test_without_masks_a_model_can_be_exported() -> None:
