@@ -6,9 +6,8 @@ import json
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 # The scripts of workers: of TorchServe, and of the server at one URL.
 TORCHSERVE_SCRIPT, MODEL_SCRIPT = "model_service_worker.py", "model_process.py"
@@ -27,9 +26,10 @@ OUT_OF_MEMORY = ", as the system was out of memory"
 Message = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class WorkerRequest:
+class WorkerRequest(NamedTuple):
     """A worker to fork.
+
+    It is no dataclass, whose module takes each launcher 30 milliseconds to import.
 
     Attributes:
         arguments: the script of the worker and its arguments.
@@ -63,7 +63,7 @@ def receive(connection: socket.socket) -> Message | None:
 
 def send_request(connection: socket.socket, request: WorkerRequest) -> None:
     """Send a request together with the standard streams of this process."""
-    packet = json.dumps(asdict(request)).encode()
+    packet = json.dumps(request._asdict()).encode()
     socket.send_fds(connection, [packet], STANDARD_STREAMS)
 
 
