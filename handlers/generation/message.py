@@ -5,7 +5,8 @@ Protocols read a :class:`GeneratedMessage`, and streams send what is new of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -14,13 +15,15 @@ from transformers import PreTrainedTokenizerBase
 from ..types.structured_output import Tool
 from .json_schemas import Schema
 from .reasoning import HARMONY, REASONING_SYNTAXES, ReasoningSyntax
-from .tool_syntaxes import TOOL_SYNTAXES, ToolCall, ToolSyntax, arguments_schema
+from .tool_syntaxes import TOOL_SYNTAXES, CallReader, ToolCall, ToolSyntax, arguments_schema
 
 # The texts around the parts of a message, of which vocabularies may have special tokens.
 MARKS: Sequence[str] = [
     *(mark for syntax in REASONING_SYNTAXES.values() for mark in syntax.marks),
     *(mark for syntax in TOOL_SYNTAXES.values() for mark in syntax.marks),
 ]
+LONGEST_MARK = max(map(len, MARKS))
+SPACES = re.compile(r"\s*")
 
 
 @dataclass(frozen=True)
@@ -72,24 +75,73 @@ class MessageSyntax:
         parts = (part for part in (self.reasoning, self.tools) if part)
         return tuple(mark for part in parts for mark in part.marks)
 
-    def is_reasoning(self, text: str) -> bool:
-        """Return whether the thoughts of an unfinished text go on, or may begin."""
+    def is_reasoning(self, text: str, known: int = 0) -> bool:
+        """Return whether the thoughts of an unfinished text go on, or may begin.
+
+        Args:
+            known: the number of characters of which it is known already.
+        """
         if self.reasoning is None:
             return False
+        if self.goes_on(text, after_spaces(text), known):
+            return True
         may_begin = not self.begun and self.reasoning.opening.startswith(text.lstrip())
-        return may_begin or self._split(text)[1] is None
+        return may_begin or self.split(text)[1] is None
+
+    def goes_on(self, text: str, begin: int, known: int) -> bool:
+        """Return whether thoughts go on still; False where that is not known without their text.
+
+        Args:
+            text: the text.
+            begin: where the thoughts begin.
+            known: the number of characters with which they went on.
+        """
+        if self.reasoning is None or known <= begin + LONGEST_MARK:
+            return False
+        closing = self.reasoning.closing
+        return text.find(closing, known - len(closing) + 1) < 0
+
+    def first_thoughts(self, text: str) -> int | None:
+        """Return where thoughts begin that go on; None where other thoughts are before them."""
+        if self.reasoning is None or self.reasoning.closing in text:
+            return None
+        begin, opening = after_spaces(text), self.reasoning.opening
+        return begin + len(opening) * text.startswith(opening, begin)
 
     def parse(self, text: str) -> GeneratedMessage:
         """Return the parts of a text; what ends it may be cut."""
-        reasoning, rest = self._split(text)
+        reasoning, rest = self.split(text)
         if rest is None:
             return GeneratedMessage(reasoning)
-        content, calls = self._calls(rest)
+        tools = self.tools
+        calls = () if tools is None else tools.calls(rest, self.schemas)
+        return self.message(reasoning, rest, tools.content(rest) if tools else rest, calls)
+
+    def message(
+        self, reasoning: str, rest: str, content: str, calls: Iterable[ToolCall]
+    ) -> GeneratedMessage:
+        """Return a message.
+
+        Args:
+            reasoning: the thoughts.
+            rest: the text after them.
+            content: its part before the calls.
+            calls: the calls in it.
+        """
+        tools, checked = self.tools, list[ToolCall]()
+        may_call = tools and not (
+            self.has_grammar and not rest.startswith(tools.opening, after_spaces(rest))
+        )
+        if tools and may_call:
+            checked = [self._checked(call) for call in calls]
+        if not (tools and may_call and (checked or tools.opening or tools.required)):
+            content = rest
         if self.reasoning:
             content = self.reasoning.answer(content)
-        return GeneratedMessage(reasoning, content, calls)
+        return GeneratedMessage(reasoning, content, checked)
 
-    def _split(self, text: str) -> tuple[str, str | None]:
+    def split(self, text: str) -> tuple[str, str | None]:
+        """Return the thoughts of a text, and the rest; None while the thoughts go on."""
         if self.reasoning is None:
             return "", text
         reasoning, rest = self.reasoning.split(text, begun=self.begun)
@@ -100,7 +152,8 @@ class MessageSyntax:
         return reasoning, rest
 
     @cached_property
-    def _schemas(self) -> Mapping[str, Schema]:
+    def schemas(self) -> Mapping[str, Schema]:
+        """The schemas of the arguments of the tools, by name."""
         return {tool.function.name: arguments_schema(tool) for tool in self.called}
 
     @cached_property
@@ -110,11 +163,58 @@ class MessageSyntax:
     def _checked(self, call: ToolCall) -> ToolCall:
         return replace(call, is_custom=True) if call.name in self._custom else call
 
-    def _calls(self, text: str) -> tuple[str, Sequence[ToolCall]]:
-        """Return a text without its calls, and these."""
-        tools = self.tools
-        if tools is None or (self.has_grammar and not text.lstrip().startswith(tools.opening)):
-            return text, ()
-        calls = [self._checked(call) for call in tools.calls(text, self._schemas)]
-        has_parts = calls or tools.opening or tools.required
-        return tools.content(text) if has_parts else text, calls
+
+class MessageReader:
+    """Reads the parts of a text that grows, without reading what it has read again.
+
+    Args:
+        syntax: how the model writes the message.
+    """
+
+    def __init__(self, syntax: MessageSyntax) -> None:
+        self._syntax = syntax
+        self._begin()
+
+    def read(self, text: str) -> GeneratedMessage:
+        """Return the parts of a text, as :meth:`MessageSyntax.parse` does.
+
+        Args:
+            text: a text that begins with the text of the call before.
+        """
+        if len(text) < self._known:
+            self._begin()
+        known, self._known = self._known, len(text)
+        if self._rest is None:
+            return self._read_thoughts(text, known)
+        rest = text[self._rest :]
+        content = self._calls.read(rest) if self._calls else rest
+        calls = self._calls.calls if self._calls else ()
+        return self._syntax.message(self._reasoning, rest, content, calls)
+
+    def _begin(self) -> None:
+        syntax = self._syntax
+        # The number of characters that were read.
+        self._known = 0
+        # Where the first thoughts begin, while they go on.
+        self._thoughts: int | None = None
+        # Where the text after the thoughts begins, and these; None while that may change.
+        self._rest = None if syntax.reasoning else 0
+        self._reasoning = ""
+        self._calls = CallReader(syntax.tools, syntax.schemas) if syntax.tools else None
+
+    def _read_thoughts(self, text: str, known: int) -> GeneratedMessage:
+        """Return the parts of a text of which it is not certain where its thoughts end."""
+        syntax = self._syntax
+        if self._thoughts is not None and syntax.goes_on(text, self._thoughts, known):
+            return GeneratedMessage(text[self._thoughts :].strip())
+        reasoning, rest = syntax.split(text)
+        self._thoughts = syntax.first_thoughts(text) if rest is None else None
+        if rest is not None and len(rest) > after_spaces(rest) + LONGEST_MARK:
+            self._reasoning, self._rest = reasoning, len(text) - len(rest)
+        return syntax.parse(text)
+
+
+def after_spaces(text: str) -> int:
+    """Return where a text begins after its first spaces and line breaks."""
+    found = SPACES.match(text)
+    return found.end() if found else 0

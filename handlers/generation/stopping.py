@@ -23,7 +23,7 @@ from ..types.request import GeneratedToken, TextStream
 from .detokenization import DecoderState, IncrementalDecoder
 from .grammar import GrammarMatcher
 from .logits_processors import BatchRows, LogprobRecorder, TokenScores
-from .message import MessageSyntax
+from .message import MessageReader, MessageSyntax
 
 FinishReason = Literal["length", "eos_token", "stop_sequence"]
 # Under torchrun, rank 0 sends its time to every process, and steps are short.
@@ -123,6 +123,8 @@ class StopTracker:
     syntax: MessageSyntax | None = None
     future: Future[Any] | None = None
     result: Callable[[GenerationState], Mapping[str, Any]] | None = None
+    # What reads the text of each stream, by its identity.
+    _readers: dict[int, MessageReader] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def is_cancelled(self) -> bool:
@@ -150,7 +152,7 @@ class StopTracker:
             state = replace(state, records=(*state.records, self._record(state, token, scores)))
         decoding, new = self.decoder.add(state.decoding, token)
         state = self._append(replace(state, decoding=decoding), new)
-        if self._is_reasoning(state):
+        if self._is_reasoning(state, len(state.text) - len(new)):
             state = replace(state, reasoning_tokens=state.tokens)
         if token in self._hidden_names and not state.finish_reason:
             state = self._append_hidden(state, self._hidden_names[token])
@@ -202,7 +204,9 @@ class StopTracker:
         if self.syntax is None:
             stream.emit(certain, tokens)
             return
-        message = self.syntax.parse(certain)
+        if id(stream) not in self._readers:
+            self._readers[id(stream)] = MessageReader(self.syntax)
+        message = self._readers[id(stream)].read(certain)
         sent = stream.emit_reasoning(message.reasoning, tokens)
         stream.emit(message.content, () if sent else tokens)
         if not state.finish_reason:
@@ -213,11 +217,15 @@ class StopTracker:
         if state.finish_reason and self.result:
             stream.end(self.result(state))
 
-    def _is_reasoning(self, state: GenerationState) -> bool:
-        """Return whether all tokens so far are thoughts, or may be."""
+    def _is_reasoning(self, state: GenerationState, known: int) -> bool:
+        """Return whether all tokens so far are thoughts, or may be.
+
+        Args:
+            known: the number of characters before the last token.
+        """
         if self.syntax is None or state.reasoning_tokens < state.tokens - 1:
             return False
-        return self.syntax.is_reasoning(state.text)
+        return self.syntax.is_reasoning(state.text, known)
 
     def _append(self, state: GenerationState, new: str) -> GenerationState:
         """Return a state with new text, finished if the text completes a stop string."""

@@ -118,15 +118,15 @@ class ToolSyntax(ABC):
             text: the text.
             schemas: the schemas of the arguments of the tools, by name.
         """
-        begun = self._after(text, len(self.content(text)), self.opening)
-        opening = None if begun is None else self._after(text, begun, self.start)
+        begun = self.after_mark(text, len(self.content(text)), self.opening)
+        opening = None if begun is None else self.after_mark(text, begun, self.start)
         while opening is not None and (found := self._read(text, opening, schemas)):
             call, at = found
             yield call
-            opening = None if self.separator is None else self._after(text, at, self.separator)
+            opening = None if self.separator is None else self.after_mark(text, at, self.separator)
 
     @staticmethod
-    def _after(text: str, at: int, mark: str) -> int | None:
+    def after_mark(text: str, at: int, mark: str) -> int | None:
         """Return where a text goes on after a mark, whose spaces may differ; None without it."""
         found = re.compile(loose(mark)).match(text, at)
         return found.end() if found else None
@@ -180,6 +180,13 @@ class ToolSyntax(ABC):
         """Return the next complete call in a text, and where it ends; None if there is none."""
 
     @abstractmethod
+    def _search(self, text: str, at: int) -> EndSearch | None:
+        """Return what looks for the end of a call that begins at a place of an unfinished text.
+
+        None while the beginning of the call is not complete.
+        """
+
+    @abstractmethod
     def _write(self, call: ToolCall) -> str:
         """Return the text of one call."""
 
@@ -190,6 +197,173 @@ class ToolSyntax(ABC):
     @abstractmethod
     def _format(self, tool: Tool) -> Format:
         """Return the format of a call of a tool, which is a tag."""
+
+
+class CallReader:
+    """Reads the calls of a text that grows, without reading what it has read again.
+
+    Args:
+        syntax: how the calls are written.
+        schemas: the schemas of the arguments of the tools, by name.
+
+    Attributes:
+        calls: the complete calls, as :meth:`ToolSyntax.calls` yields them.
+    """
+
+    def __init__(self, syntax: ToolSyntax, schemas: Mapping[str, Schema]) -> None:
+        self.calls: list[ToolCall] = []
+        self._syntax, self._schemas = syntax, schemas
+        # Where the calls begin, and up to where their opening was looked for.
+        self._begun: int | None = None
+        self._searched = 0
+        # Where the next call begins; None before the text between two calls is complete.
+        self._at: int | None = None
+        self._end_of_last = 0
+        self._search: EndSearch | None = None
+        self._has_failed = False
+
+    def read(self, text: str) -> str:
+        """Read what is new of a text, and return the part of the text before its calls."""
+        while not self._has_failed and self._begins_call(text) and self._ends_call(text):
+            pass
+        if self._begun is None:
+            return "" if self._syntax.required else text
+        return text[: self._begun]
+
+    def _begins_call(self, text: str) -> bool:
+        """Return whether it is known where the next call begins."""
+        syntax = self._syntax
+        if self._at is not None:
+            return True
+        if self.calls:
+            if syntax.separator is not None:
+                self._at = syntax.after_mark(text, self._end_of_last, syntax.separator)
+            return self._at is not None
+        if self._begun is None:
+            self._begun = self._opening(text)
+        if self._begun is not None:
+            opened = syntax.after_mark(text, self._begun, syntax.opening)
+            self._at = None if opened is None else syntax.after_mark(text, opened, syntax.start)
+        return self._at is not None
+
+    def _opening(self, text: str) -> int | None:
+        """Return where the calls begin; None before that."""
+        syntax = self._syntax
+        if syntax.required or not syntax.opening:
+            return 0 if syntax.required or text.startswith(syntax.begins) else None
+        found = text.find(syntax.opening, self._searched)
+        self._searched = max(0, len(text) - len(syntax.opening) + 1)
+        return None if found < 0 else found
+
+    def _ends_call(self, text: str) -> bool:
+        """Return whether the next call is complete, and read it then."""
+        syntax, at = self._syntax, self._at or 0
+        if self._search is None:
+            self._search = syntax._search(text, at)
+        if self._search is None or not self._search.is_found_in(text):
+            return False
+        found = syntax._read(text, at, self._schemas)
+        if found is None:
+            self._has_failed = self._search.is_certain
+            return False
+        call, self._end_of_last = found
+        self.calls.append(call)
+        self._at = self._search = None
+        return True
+
+
+class EndSearch(ABC):
+    """Looks for the end of a call in a text that grows.
+
+    Attributes:
+        is_certain: whether what it finds is the end, so that a call which cannot be read up to
+            there is none.
+    """
+
+    is_certain = False
+
+    @abstractmethod
+    def is_found_in(self, text: str) -> bool:
+        """Return whether a call may end in a text; what was read before is not read again."""
+
+
+class Mark(EndSearch):
+    """Looks for a text with which a call ends.
+
+    Args:
+        mark: the text.
+        at: where the call begins.
+    """
+
+    def __init__(self, mark: str, at: int) -> None:
+        self._mark, self._place = mark, at
+
+    def is_found_in(self, text: str) -> bool:
+        found = text.find(self._mark, self._place)
+        if found < 0:
+            self._place = max(self._place, len(text) - len(self._mark) + 1)
+            return False
+        self._place = found + 1
+        return True
+
+
+class Brackets(EndSearch):
+    """Looks for the place where brackets close that open at a place.
+
+    A value that begins with no bracket may end anywhere.
+
+    Args:
+        at: the place.
+        quotes: the texts around strings; a backslash escapes what follows in a string between
+            single characters.
+        after: the text after the brackets, whose spaces may differ.
+    """
+
+    def __init__(self, at: int, quotes: Sequence[str], after: str = "") -> None:
+        self._at = self._place = at
+        self._depth, self._quote = 0, ""
+        self._pattern = re.compile("|".join([*map(re.escape, quotes), r"[\[\](){}]"]))
+        self._longest = max(2, *map(len, quotes))
+        # A quote of several characters may have another one in it, so it is waited for.
+        self._beginnings = [each[:end] for each in quotes for end in range(len(each) - 1, 0, -1)]
+        self._after = re.compile(loose(after))
+
+    def is_found_in(self, text: str) -> bool:
+        self.is_certain = text[self._at] in "([{"
+        if not self.is_certain:
+            return True
+        end = self.end(text)
+        return end is not None and self._after.match(text, end) is not None
+
+    def end(self, text: str) -> int | None:
+        """Return where the brackets close; None where they are open."""
+        if self._place > self._at and not self._depth:
+            return self._place
+        while found := self._next(text):
+            self._place = found.end()
+            if self._quote:
+                if found[0] == self._quote:
+                    self._quote = ""
+            elif found[0] in "([{":
+                self._depth += 1
+            elif found[0] in ")]}":
+                self._depth -= 1
+                if not self._depth:
+                    return self._place
+            else:
+                self._quote = found[0]
+        # The end of the text may be the beginning of a quote, or of an escape.
+        self._place = max(self._place, len(text) - self._longest + 1)
+        return None
+
+    def _next(self, text: str) -> re.Match[str] | None:
+        """Return the next bracket, quote or escape of a text."""
+        held = (len(each) for each in self._beginnings if text.endswith(each))
+        pattern, end = self._pattern, len(text) - next(held, 0)
+        if self._quote:
+            escape = r"|\\." if len(self._quote) == 1 else ""
+            pattern = re.compile(re.escape(self._quote) + escape, re.DOTALL)
+        return pattern.search(text, self._place, end)
 
 
 @dataclass(frozen=True)
@@ -224,8 +398,14 @@ class JsonCalls(ToolSyntax):
             _, end = DECODER.raw_decode(text, found.end())
         except (ValueError, RecursionError):
             return None
-        last = self._after(text, end, self.after)
+        last = self.after_mark(text, end, self.after)
         return None if last is None else (ToolCall(found[1], text[found.end() : end]), last)
+
+    def _search(self, text: str, at: int) -> EndSearch | None:
+        found = self._head.match(text, at)
+        if found is None or found.end() == len(text):
+            return None
+        return Brackets(found.end(), ['"'], self.after)
 
     @property
     def _head(self) -> re.Pattern[str]:
@@ -313,10 +493,16 @@ class PairCalls(ToolSyntax):
         while pair := self._read_pair(text, at, schema, first=not arguments):
             key, arguments[key], at = pair[0], pair[1], pair[2]
         # A call without an end is complete where the calls end.
-        last = self._after(text, at, self.after)
-        if last is None or (not self.after and self._after(text, at, self.end) is None):
+        last = self.after_mark(text, at, self.after)
+        if last is None or (not self.after and self.after_mark(text, at, self.end) is None):
             return None
         return ToolCall(found[1], json.dumps(arguments, ensure_ascii=False)), last
+
+    def _search(self, text: str, at: int) -> EndSearch | None:
+        if self.after_value:
+            return Mark((self.after or self.end).split()[-1], at)
+        found = re.compile(f"{loose(self.before)}{NAME}{re.escape(self.between)}").match(text, at)
+        return None if found is None else Brackets(found.end() - 1, [self.quote, '"'])
 
     def _read_pair(
         self, text: str, at: int, schema: Schema, *, first: bool
@@ -403,8 +589,8 @@ class PythonCalls(ToolSyntax):
     def _read(
         self, text: str, at: int, schemas: Mapping[str, Schema]
     ) -> tuple[ToolCall, int] | None:
-        found = re.compile(rf"\s*{NAME}\(").match(text, at)
-        end = found and _end_of_call(text, found.end())
+        found = self._head.match(text, at)
+        end = found and Brackets(found.end() - 1, "\"'").end(text)
         if not found or not end:
             return None
         try:
@@ -413,6 +599,15 @@ class PythonCalls(ToolSyntax):
         except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
             return None
         return ToolCall(found[1], written), end
+
+    @property
+    def _head(self) -> re.Pattern[str]:
+        """Finds what comes before the arguments of a call."""
+        return re.compile(rf"\s*{NAME}\(")
+
+    def _search(self, text: str, at: int) -> EndSearch | None:
+        found = self._head.match(text, at)
+        return None if found is None else Brackets(found.end() - 1, "\"'")
 
     def _write(self, call: ToolCall) -> str:
         arguments = json.loads(call.arguments)
@@ -626,24 +821,6 @@ class _Values:
         while self._text[at].isspace():
             at += 1
         return at
-
-
-def _end_of_call(text: str, at: int) -> int | None:
-    """Return where the parenthesis ends that begins before a place; None if it does not."""
-    depth, quote, place = 1, "", at
-    while place < len(text):
-        letter = text[place]
-        if quote:
-            place += letter == "\\"
-            quote = "" if letter == quote else quote
-        elif letter in "\"'":
-            quote = letter
-        else:
-            depth += (letter in "([{") - (letter in ")]}")
-        place += 1
-        if depth == 0:
-            return place
-    return None
 
 
 def _keyword_arguments(text: str) -> dict[str, Any]:

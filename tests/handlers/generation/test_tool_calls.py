@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from random import Random
 from typing import Any, get_args
 
 import numpy as np
@@ -12,7 +15,8 @@ from transformers import AutoTokenizer
 from hf_serve.handlers.config.handler_section import ToolCallParser
 from hf_serve.handlers.errors import Unprocessable
 from hf_serve.handlers.generation.grammar import GrammarCompiler
-from hf_serve.handlers.generation.message import MessageSyntax
+from hf_serve.handlers.generation.message import MessageReader, MessageSyntax
+from hf_serve.handlers.generation.reasoning import THINK
 from hf_serve.handlers.generation.tool_calls import ToolUse
 from hf_serve.handlers.generation.tool_syntaxes import (
     HERMES,
@@ -20,6 +24,7 @@ from hf_serve.handlers.generation.tool_syntaxes import (
     MISTRAL,
     TEMPLATE_MARKS,
     TOOL_SYNTAXES,
+    Brackets,
     ToolCall,
     ToolSyntax,
     arguments_schema,
@@ -101,6 +106,68 @@ def test_the_last_call_of_a_text_that_is_cut_is_left_out(syntax: ToolSyntax) -> 
     ends = written.rindex(syntax.end) if syntax.end else len(written)
     for end in range(last, ends - 1):
         assert list(syntax.calls(written[:end], SCHEMAS)) == calls[:-1]
+
+
+def growing_texts(syntax: ToolSyntax, rng: Random) -> Iterator[str]:
+    """Yield texts with thoughts and calls, some of which have a mistake."""
+    values = ['x}"]', "</parameter> \\ '", {"c": "]"}, "f(): return {'a': (1, \"b\")}", "é\n", None]
+    for thoughts in ("", "Hm.</think>\n\n", f"<think>{'I look. ' * 9}{syntax.opening}</think>"):
+        for answer in ("", "Well. " * rng.randrange(9)):
+            some = rng.sample(values, 4)
+            calls = [ToolCall("find", json.dumps({"a": each, "b": [each]})) for each in some]
+            text = thoughts + answer + syntax.write(calls[: 4 if syntax.separator else 1])
+            yield text
+            place = rng.randrange(len(text))
+            yield text[:place] + rng.choice(["", "}", '"', "'", syntax.end]) + text[place + 1 :]
+
+
+@every_syntax
+def test_a_text_that_grows_is_read_as_the_whole(syntax: ToolSyntax) -> None:
+    rng = Random(0)
+    for required, has_grammar, begun in (
+        (False, False, False),
+        (True, False, True),
+        (False, True, True),
+    ):
+        whole = MessageSyntax(
+            THINK, replace(syntax, required=required), TOOLS, begun=begun, has_grammar=has_grammar
+        )
+        for text in growing_texts(syntax, rng):
+            reader, end = MessageReader(whole), 0
+            while end < len(text):
+                end += rng.randrange(1, 9)
+                assert reader.read(text[:end]) == whole.parse(text[:end])
+            assert reader.read(text[:9]) == whole.parse(text[:9])
+
+
+@every_syntax
+def test_a_stream_reads_each_character_a_few_times(
+    syntax: ToolSyntax, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = 0
+
+    def count(kind: Any, name: str, characters: Callable[..., int]) -> None:
+        original = getattr(kind, name)
+
+        def counting(self: Any, *arguments: Any) -> Any:
+            nonlocal counted
+            place = getattr(self, "_place", 0)
+            found = original(self, *arguments)
+            counted += characters(found, arguments[0], place, *arguments[1:])
+            return found
+
+        monkeypatch.setattr(kind, name, counting)
+
+    count(type(syntax), "_read", lambda found, text, _, at, __: len(text) - at)
+    count(Brackets, "_next", lambda found, text, at: (found.end() if found else len(text)) - at)
+    arguments = json.dumps({"text": "{'a': [1, 2]}\n" * 40, "list": [{"a": "b"}] * 40})
+    calls = [ToolCall("find", arguments)] * (5 if syntax.separator is not None else 1)
+    text = f"{'I think. ' * 40}</think>{'I look. ' * 40 if syntax.opening else ''}"
+    text += syntax.write(calls)
+    reader = MessageReader(MessageSyntax(THINK, syntax, begun=True))
+    parts = [reader.read(text[:end]) for end in range(0, len(text), 4)]
+    assert len(parts[-1].calls) >= len(calls) - 1
+    assert counted < 8 * len(text)
 
 
 @every_syntax
