@@ -45,6 +45,7 @@ ReasoningParser = Literal[
     "gemma4",
     "gpt_oss",
     "seed_oss",
+    "minimax_m3",
     "cohere",
 ]
 # Families of models by how they write tool calls; `handlers/generation/tool_syntaxes.py` has them.
@@ -57,8 +58,14 @@ ToolCallParser = Literal[
     "pythonic",
     "lfm2",
     "qwen3_coder",
+    "seed_oss",
     "glm45",
     "minimax_m2",
+    "minimax",
+    "hunyuan_a13b",
+    "kimi_k2",
+    "nemotron",
+    "functools",
     "gemma4",
     "functiongemma",
     "granite",

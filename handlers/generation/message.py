@@ -128,12 +128,12 @@ class MessageSyntax:
             content: its part before the calls.
             calls: the calls in it.
         """
-        tools, checked = self.tools, list[ToolCall]()
+        tools, checked = self.tools, tuple[ToolCall, ...]()
         may_call = tools and not (
             self.has_grammar and not rest.startswith(tools.opening, after_spaces(rest))
         )
         if tools and may_call:
-            checked = [self._checked(call) for call in calls]
+            checked = tuple(self._checked(call) for call in calls)
         if not (tools and may_call and (checked or tools.opening or tools.required)):
             content = rest
         if self.reasoning:

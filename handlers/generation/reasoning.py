@@ -96,6 +96,7 @@ REASONING_SYNTAXES: Mapping[str, ReasoningSyntax] = {
     "mistral": ReasoningSyntax("[THINK]", "[/THINK]"),
     "gemma4": ReasoningSyntax("<|channel>thought\n", "<channel|>"),
     "seed_oss": ReasoningSyntax("<seed:think>", "</seed:think>"),
+    "minimax_m3": ReasoningSyntax("<mm:think>", "</mm:think>"),
     "cohere": ReasoningSyntax(
         "<|START_THINKING|>",
         "<|END_THINKING|>",
@@ -111,7 +112,7 @@ REASONING_SYNTAXES: Mapping[str, ReasoningSyntax] = {
 # Texts of a template besides the closing that show a syntax.
 FURTHER_MARKS: Mapping[str, str] = {
     "gpt_oss": "<|channel|>analysis",
-    "granite3_3": "<response>",
+    "granite3_3": "<response></response>",
 }
 # Other names of syntaxes: the families that have the same texts.
 ALIASES: Mapping[str, str] = dict.fromkeys(

@@ -8,6 +8,7 @@ r"""How families of models write tool calls.
     <tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>
                                                                         Qwen3-Coder, Qwen3.5
     <start_function_call>call:f{a:1}<end_function_call>                 Gemma
+    <|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"a": 1}<|tool_call_end|>    Kimi
 
 A syntax writes the grammar of its calls, for llguidance as Lark and for xgrammar as a structural
 tag, and reads the calls of a text.
@@ -374,14 +375,16 @@ class JsonCalls(ToolSyntax):
         before: the text before the name.
         between: the text between the name and the arguments.
         after: the text after the arguments.
-        call_id_mark: the text before the id of a call, nine letters and digits after its name;
-            empty without ids.
+        call_id_mark: the text before the id of a call after its name; empty without ids.
+        call_id_pattern: the pattern of such an id, and `call_id_example` one of these.
     """
 
     before: str = '{"name": "'
     between: str = '", "arguments": '
     after: str = "}"
     call_id_mark: str = ""
+    call_id_pattern: str = "[a-zA-Z0-9]{9}"
+    call_id_example: str = "000000000"
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -414,14 +417,14 @@ class JsonCalls(ToolSyntax):
         return re.compile(f"{loose(self.before)}{NAME}{mark}{loose(self.between)}")
 
     def _write(self, call: ToolCall) -> str:
-        mark = f"{self.call_id_mark}{'0' * 9}" if self.call_id_mark else ""
+        mark = f"{self.call_id_mark}{self.call_id_example}" if self.call_id_mark else ""
         return f"{self.before}{call.name}{mark}{self.between}{call.arguments}{self.after}"
 
     def _rules(self, name: str, tool: Tool, to_lark: ToLark) -> list[str]:
         arguments = json_rule(arguments_schema(tool), strict=bool(tool.function.strict))
         head = f"{self.before}{tool.function.name}"
         if self.call_id_mark:
-            call_id = f"{to_lark(head + self.call_id_mark)} /[a-zA-Z0-9]{{9}}/"
+            call_id = f"{to_lark(head + self.call_id_mark)} /{self.call_id_pattern}/"
             return [f"{name}: {call_id} {to_lark(self.between)} {arguments} {to_lark(self.after)}"]
         return [f"{name}: {to_lark(head + self.between)} {arguments} {to_lark(self.after)}"]
 
@@ -429,7 +432,7 @@ class JsonCalls(ToolSyntax):
         arguments = compact_json(arguments_schema(tool))
         head = f"{self.before}{tool.function.name}"
         if self.call_id_mark:
-            call_id = matching("[a-zA-Z0-9]{9}")
+            call_id = matching(self.call_id_pattern)
             content = sequence(call_id, literal(self.between), arguments)
             return tag(head + self.call_id_mark, content, self.after)
         return tag(head + self.between, arguments, self.after)
@@ -884,6 +887,18 @@ TOOL_SYNTAXES: Mapping[str, ToolSyntax] = {
         after_value="\n</parameter>\n",
         after="</function>",
     ),
+    "seed_oss": PairCalls(
+        opening="<seed:tool_call>",
+        start="\n",
+        separator="\n</seed:tool_call>\n<seed:tool_call>\n",
+        end="\n</seed:tool_call>",
+        before="<function=",
+        between=">\n",
+        before_key="<parameter=",
+        before_value=">",
+        after_value="</parameter>\n",
+        after="</function>",
+    ),
     "glm45": PairCalls(
         opening="<tool_call>",
         separator="</tool_call>\n<tool_call>",
@@ -905,6 +920,23 @@ TOOL_SYNTAXES: Mapping[str, ToolSyntax] = {
         after_value="</parameter>\n",
         after="</invoke>\n",
     ),
+    "hunyuan_a13b": JsonCalls(
+        opening="<tool_calls>", start="[", separator=", ", end="]</tool_calls>"
+    ),
+    "minimax": JsonCalls(opening="<tool_calls>", start="\n", separator="\n", end="\n</tool_calls>"),
+    "kimi_k2": JsonCalls(
+        opening="<|tool_calls_section_begin|>",
+        separator="",
+        end="<|tool_calls_section_end|>",
+        before="<|tool_call_begin|>functions.",
+        between="<|tool_call_argument_begin|>",
+        after="<|tool_call_end|>",
+        call_id_mark=":",
+        call_id_pattern="[0-9]{1,3}",
+        call_id_example="0",
+    ),
+    "nemotron": JsonCalls(opening="<TOOLCALL>", start="[", separator=", ", end="]</TOOLCALL>"),
+    "functools": JsonCalls(opening="functools", start="[", separator=", ", end="]"),
     "gemma4": PairCalls(
         opening="<|tool_call>",
         separator="<tool_call|><|tool_call>",
@@ -970,8 +1002,14 @@ TOOL_SYNTAXES: Mapping[str, ToolSyntax] = {
 TEMPLATE_MARKS: Mapping[str, Sequence[str]] = {
     "openai": ("<|channel|>commentary",),
     "qwen3_coder": ("<tool_call>", "<function="),
+    "seed_oss": ("<seed:tool_call>",),
     "glm45": ("<tool_call>", "<arg_key>"),
     "minimax_m2": ("<minimax:tool_call>",),
+    "hunyuan_a13b": ("<tool_calls>[",),
+    "minimax": ("<tool_calls>\\n",),
+    "kimi_k2": ("<|tool_calls_section_begin|>",),
+    "nemotron": ("<TOOLCALL>",),
+    "functools": ("functools[",),
     "gemma4": ("<|tool_call>",),
     "functiongemma": ("<start_function_call>",),
     "lfm2": ("<|tool_call_start|>",),
@@ -984,8 +1022,10 @@ TEMPLATE_MARKS: Mapping[str, Sequence[str]] = {
     "phi4_mini_json": ("<|tool|>", "<|/tool|>"),
     "granite": ("<|tool_call|>",),
     "pythonic": ("[func_name1(",),
-    "llama3_json": ('"parameters": ',),
+    "llama3_json": ("""'"parameters": '""",),
 }
+# Other texts of templates that show a syntax, whose calls they do not write themselves.
+OTHER_MARKS: Mapping[str, str] = {"lfm2": "List of tools: "}
 
 
 def find_tool_syntax(template: str, name: str | None = None) -> ToolSyntax:
@@ -997,5 +1037,8 @@ def find_tool_syntax(template: str, name: str | None = None) -> ToolSyntax:
     """
     if name is not None:
         return TOOL_SYNTAXES[name]
-    found = (known for known, marks in TEMPLATE_MARKS.items() if all(m in template for m in marks))
-    return TOOL_SYNTAXES[next(found, "hermes")]
+    for known, marks in TEMPLATE_MARKS.items():
+        other = OTHER_MARKS.get(known)
+        if all(mark in template for mark in marks) or (other and other in template):
+            return TOOL_SYNTAXES[known]
+    return TOOL_SYNTAXES["hermes"]

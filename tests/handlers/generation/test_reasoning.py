@@ -36,6 +36,8 @@ TEMPLATES = {
     "{{- '<|channel>thought\\n' + text + '\\n<channel|>' -}}": "gemma4",
     '{{- "<|start|>assistant<|channel|>analysis<|message|>" + m.thinking + "<|end|>" }}': "gpt_oss",
     "{{ '<seed:think>' + m.reasoning_content + '</seed:think>' }}": "seed_oss",
+    "{{ '<mm:think>' + m.reasoning_content + '</mm:think>' }}": "minimax_m3",
+    "<think>{{ m.reasoning }}</think><response>{{ tool.result }}</response>": "qwen3",
     "<|START_THINKING|>{{ m.tool_plan }}<|END_THINKING|>": "cohere",
     "<|im_start|>user\n{{ m.content }}<|im_end|>": NO_REASONING,
     "{{ '<|eot|>' }}{{ m.content }}<|end|>": NO_REASONING,
