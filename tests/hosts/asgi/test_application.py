@@ -403,3 +403,50 @@ def test_an_address_asks_for_an_ability_that_a_mode_has(address: Address) -> Non
 def test_the_abilities_of_modes_are_those_that_their_tasks_declare() -> None:
     declared = {mode: tuple(sorted(tasks.get(mode).description.abilities)) for mode in modes()}
     assert {mode: each for mode, each in declared.items() if each} == ABILITIES
+
+
+def test_open_webui_chats_with_one_of_two_models_at_one_url(
+    served: Callable[..., Served], monkeypatch: Any
+) -> None:
+    """It lists the models, streams a chat, asks for a title, and embeds documents."""
+    models = {"chat": served("text_generation"), "embedder": served("sentence_embedding")}
+    monkeypatch.setattr(models["chat"].engine.task.checkpoint.tokenizer, "chat_template", TEMPLATE)
+    backend = ServedBackend(models)
+    headers = {"Authorization": "Bearer none", "X-OpenWebUI-User-Name": "Ada"}
+
+    def send_json(path: str, **body: Any) -> Any:
+        return ask(backend, "POST", path, json=body, headers=headers, max_request_bytes=10_000)
+
+    listed = ask(backend, "GET", "/v1/models", headers=headers).json()
+    assert [each["id"] for each in listed["data"]] == ["chat", "embedder"]
+    own = {
+        "params": {},
+        "features": {"web_search": False},
+        "variables": {"{{USER_NAME}}": "Ada"},
+        "session_id": "s1",
+        "chat_id": "c1",
+        "id": "m1",
+        "background_tasks": {"title_generation": True},
+        "tool_servers": [],
+        "metadata": {"chat_id": "c1", "features": {"memory": True}, "files": None},
+    }
+    chat = {"model": "chat", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 3}
+    streamed = send_json(
+        "/v1/chat/completions", **chat, **own, stream=True, stream_options={"include_usage": True}
+    )
+    assert streamed.status_code == 200, streamed.text
+    *chunks, last = [each.removeprefix("data: ") for each in streamed.text.strip().split("\n\n")]
+    usage = json.loads(chunks[-1])
+    assert (last, usage["choices"]) == ("[DONE]", [])
+    assert usage["usage"]["completion_tokens"] <= 3
+    title = send_json(
+        "/v1/chat/completions",
+        **chat,
+        stream=False,
+        metadata={"task": "title_generation", "task_body": {"messages": []}},
+    )
+    assert title.json()["choices"][0]["message"]["role"] == "assistant"
+    vectors = send_json("/v1/embeddings", model="embedder", input=["One.", "Two."])
+    assert len(vectors.json()["data"]) == 2
+    wrong = send_json("/v1/chat/completions", **{**chat, "model": "embedder"})
+    assert (wrong.status_code, list(wrong.json())) == (422, ["error"])
