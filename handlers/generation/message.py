@@ -171,6 +171,15 @@ class MessageReader:
         syntax: how the model writes the message.
     """
 
+    # The number of characters that were read.
+    _known: int
+    # Where the first thoughts begin, while they go on.
+    _thoughts: int | None
+    # Where the text after the thoughts begins, and these; None while that may change.
+    _rest: int | None
+    _reasoning: str
+    _calls: CallReader | None
+
     def __init__(self, syntax: MessageSyntax) -> None:
         self._syntax = syntax
         self._begin()
@@ -193,11 +202,7 @@ class MessageReader:
 
     def _begin(self) -> None:
         syntax = self._syntax
-        # The number of characters that were read.
-        self._known = 0
-        # Where the first thoughts begin, while they go on.
-        self._thoughts: int | None = None
-        # Where the text after the thoughts begins, and these; None while that may change.
+        self._known, self._thoughts = 0, None
         self._rest = None if syntax.reasoning else 0
         self._reasoning = ""
         self._calls = CallReader(syntax.tools, syntax.schemas) if syntax.tools else None
