@@ -125,7 +125,7 @@ ADDRESSES = (
 BY_PATH = {each.path: each for each in ADDRESSES}
 RESPONSES = "/v1/responses"
 # A stored response, whose id begins with a hash of the name of its model.
-STORED_RESPONSE = re.compile(RESPONSES + r"/(?P<id>[^/]+)(?P<items>/input_items)?")
+STORED_RESPONSE = re.compile(RESPONSES + r"/(?P<id>[^/]+)(?P<part>/input_items|/cancel)?")
 
 # What models of each mode do, as their tasks declare it. The application imports no task, because
 # that takes seconds and all of torch.

@@ -215,7 +215,9 @@ class Application:
         if path in BY_PATH:
             return [*about, BY_PATH[path].method]
         if stored := STORED_RESPONSE.fullmatch(path):
-            return ["GET"] if stored["items"] else ["GET", "DELETE"]
+            return {"/input_items": ["GET"], "/cancel": ["POST"]}.get(
+                stored["part"], ["GET", "DELETE"]
+            )
         return about or list(METHODS)
 
     async def _native(self, request: Request) -> tuple[Route, bool]:

@@ -106,6 +106,7 @@ def test_a_stored_response_is_found_at_the_model_that_made_it(
         listed = ask(backend, "GET", f"{path}/input_items?limit=1&order=asc").json()
         assert listed["data"][0]["content"] == [{"type": "input_text", "text": "Once"}]
         assert backend.requests[-1].route.model == name
+        assert "background" in ask(backend, "POST", f"{path}/cancel").json()["error"]["message"]
         assert ask(backend, "DELETE", path).json()["deleted"] is True
         assert ask(backend, "GET", path).status_code == 404
     unknown = ask(backend, "GET", f"{RESPONSES}/resp_0")
