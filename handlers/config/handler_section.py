@@ -481,7 +481,9 @@ class GenerationKeys(_Section):
     )
     engine: EngineName | None = Field(
         default=None,
-        description="`vllm` runs the texts of a checkpoint with vLLM, with `continuousBatching`.",
+        description="`vllm` runs the texts of a checkpoint with vLLM, with `continuousBatching`. "
+        "Without it, `save_mode: auto` takes vLLM on NVIDIA GPUs where it is installed; `null` "
+        "takes none.",
     )
     vllm_python: str | None = Field(
         default=None,

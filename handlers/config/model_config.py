@@ -290,14 +290,16 @@ class ModelConfig(TorchServeSection):
         longest = max(self.predict_seconds, self.shared_predict_seconds + self.explain_seconds)
         return (longest + self.responseTimeout) / 2
 
-    def with_save_mode(self, save_mode: str) -> ModelConfig:
-        """Return a copy with another format, checked again.
+    def with_save_mode(self, save_mode: str, engine: str | None = None) -> ModelConfig:
+        """Return a copy with another format, and with an engine if one is given, checked again.
 
         Raises:
             WrongConfig: a key excludes the format.
         """
         document = self.model_dump(by_alias=True, exclude_unset=True)
         document["handler"]["save_mode"] = save_mode
+        if engine is not None:
+            document["handler"]["engine"] = engine
         return self.parse(document, self.source)
 
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,9 +12,10 @@ from .. import tasks
 from ..config.handler_section import AUTO, CHECKPOINT
 from ..config.model_config import ModelConfig
 from ..errors import ConfigError, WrongConfig, summarize
+from ..process.packages import is_installed
 from ..registry import FORMATS
 from .auto import FILE as CHOICE_FILE
-from .auto import Choice, fastest, replacement, resolve_auto_dtype, without_export
+from .auto import VLLM, Choice, fastest, replacement, resolve_auto_dtype, with_vllm, without_export
 
 if TYPE_CHECKING:
     from ..checkpoints.calibration import CalibrationReport
@@ -36,6 +38,8 @@ __all__ = [
     "plan",
     "resolve",
 ]
+
+logger = logging.getLogger(__name__)
 
 # Characters of an error in the reason of a choice.
 MAX_PROBLEM = 300
@@ -94,8 +98,24 @@ def choose(config: ModelConfig) -> Choice:
     from ..checkpoints.placement import serving_device_type  # noqa: PLC0415
 
     choice = fastest(config.handler.mode, serving_device_type(config.deviceType))
-    problem = find_problem(config, choice.save_mode)
-    return replacement(choice, problem) if problem else choice
+    if problem := find_problem(config, choice.save_mode):
+        return replacement(choice, problem)
+    return with_vllm(choice) if _may_have_vllm(config, choice) else choice
+
+
+def _may_have_vllm(config: ModelConfig, choice: Choice) -> bool:
+    """Return whether vLLM runs the texts of a checkpoint where the YAML has no engine.
+
+    It does on NVIDIA GPUs, where it is installed and no key excludes it.
+    """
+    names_engine = "engine" in config.handler.model_fields_set
+    if choice.device != "cuda" or choice.save_mode != CHECKPOINT or names_engine:
+        return False
+    try:
+        check_config(config.with_save_mode(CHECKPOINT, VLLM))
+    except WrongConfig:
+        return False
+    return is_installed(VLLM)
 
 
 def find_problem(config: ModelConfig, save_mode: str) -> str | None:
@@ -114,7 +134,8 @@ def plan(config: ModelConfig) -> ModelConfig:
     """Return the config of a model that is packed on this machine, with a format for `auto`."""
     if config.handler.save_mode != AUTO:
         return config
-    return config.with_save_mode(choose(config).save_mode)
+    choice = choose(config)
+    return config.with_save_mode(choice.save_mode, choice.engine)
 
 
 def resolve(config: ModelConfig, directory: Path, device: str) -> ModelConfig:
@@ -124,7 +145,11 @@ def resolve(config: ModelConfig, directory: Path, device: str) -> ModelConfig:
     path = directory / CHOICE_FILE
     choice = Choice.read(path) if path.is_file() else without_export(device)
     choice.log(config.handler.mode, device)
-    return config.with_save_mode(choice.save_mode)
+    # A worker on another device, or in another environment, runs the texts itself.
+    has_engine = device == choice.device and choice.engine and is_installed(choice.engine)
+    if choice.engine and not has_engine:
+        logger.warning("engine: %s is not used, as this worker lacks it", choice.engine)
+    return config.with_save_mode(choice.save_mode, choice.engine if has_engine else None)
 
 
 def export(
@@ -195,7 +220,7 @@ def _export_apart(
 ) -> FidelityReport | None:
     """Export to a format, and leave no files if that fails."""
     with TemporaryDirectory(dir=target) as draft:
-        chosen = config.with_save_mode(choice.save_mode)
+        chosen = config.with_save_mode(choice.save_mode, choice.engine)
         report = _export(directory, chosen, Path(draft), samples)
         for path in Path(draft).iterdir():
             path.replace(target / path.name)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FILE = "save_mode.json"
+VLLM = "vllm"  # the package, and the value of `handler.engine`
 
 
 @dataclass(frozen=True)
@@ -32,18 +33,22 @@ class Choice:
     Attributes:
         device: the type of device that it was chosen for.
         reason: why it was chosen, as a clause.
+        engine: the value of `handler.engine` that was chosen with it; None for none.
     """
 
     save_mode: str
     device: str
     reason: str
+    engine: str | None = None
 
     def __str__(self) -> str:
-        return f"save_mode: auto is {self.save_mode}, because {self.reason}"
+        engine = f" with engine: {self.engine}" if self.engine else ""
+        return f"save_mode: auto is {self.save_mode}{engine}, because {self.reason}"
 
     def write(self, folder: Path) -> None:
         """Write the choice to the directory of the model."""
-        text = json.dumps(asdict(self), indent=2) + "\n"
+        values = {name: value for name, value in asdict(self).items() if value is not None}
+        text = json.dumps(values, indent=2) + "\n"
         (folder / FILE).write_text(text, encoding="utf-8")
 
     @classmethod
@@ -75,6 +80,12 @@ def fastest(mode: str, device: str) -> Choice:
     """Return the fastest format for a mode on a type of device; else the checkpoint itself."""
     save_mode = tasks.get(mode).description.exports.fastest_formats.get(device, CHECKPOINT)
     return Choice(save_mode, device, f"it is the fastest for {mode} on {device}")
+
+
+def with_vllm(choice: Choice) -> Choice:
+    """Return a choice of the checkpoint with vLLM."""
+    reason = f"{choice.reason} and vLLM is installed (engine: null in the YAML leaves it out)"
+    return replace(choice, reason=reason, engine=VLLM)
 
 
 def replacement(choice: Choice, problem: str) -> Choice:

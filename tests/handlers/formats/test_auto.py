@@ -40,6 +40,7 @@ CONTINUOUS = config({"continuousBatching": True})
 def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], None]:
     """Replace the accelerators of this machine, which by default has none, and OpenVINO."""
     monkeypatch.setattr("hf_serve.handlers.formats.base.is_installed", lambda _: True)
+    monkeypatch.setattr(formats, "is_installed", lambda _: False)
 
     def replace(accelerator: str | None) -> None:
         monkeypatch.setattr(placement, "find_accelerator", lambda: accelerator)
@@ -68,6 +69,61 @@ def test_generation_has_the_fastest_format_of_the_device_that_serves(
     choice = formats.choose(config(keys))
     assert (choice.save_mode, choice.device) == (save_mode, device)
     assert str(choice).startswith(f"save_mode: auto is {save_mode}, because it is the fastest for")
+
+
+@pytest.fixture
+def vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have vLLM installed."""
+    monkeypatch.setattr(formats, "is_installed", lambda _: True)
+
+
+@pytest.mark.usefixtures("vllm")
+@pytest.mark.parametrize(
+    ("accelerator", "document", "handler", "engine"),
+    [
+        ("cuda", {"continuousBatching": True}, {}, "vllm"),
+        ("cuda", {"continuousBatching": True}, {"engine": None}, None),
+        ("cuda", {"continuousBatching": True}, {"adapters": {"a": "b/c"}}, None),
+        ("cuda", {}, {}, None),
+        ("cuda", {}, {"mode": "fill_mask"}, None),
+        ("xpu", {"continuousBatching": True}, {}, None),
+        (None, {"continuousBatching": True}, {}, None),
+    ],
+)
+def test_vllm_generates_on_an_nvidia_gpu_where_it_is_installed_and_may(
+    machine: Callable[[str | None], None],
+    accelerator: str | None,
+    document: dict[str, Any],
+    handler: dict[str, Any],
+    engine: str | None,
+) -> None:
+    machine(accelerator)
+    given = config(document, **handler)
+    choice = formats.choose(given)
+    assert choice.engine == engine
+    assert formats.plan(given).handler.engine == engine
+    assert ("engine: vllm" in str(choice)) == (engine is not None)
+
+
+@pytest.mark.usefixtures("vllm")
+@pytest.mark.parametrize(
+    ("device", "installed", "engine"),
+    [("cuda", True, "vllm"), ("cuda", False, None), ("cpu", True, None)],
+)
+def test_an_archive_has_the_engine_where_the_worker_has_it(
+    machine: Callable[[str | None], None],
+    device: str,
+    installed: bool,
+    engine: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    machine("cuda")
+    formats.choose(CONTINUOUS).write(tmp_path)
+    monkeypatch.setattr(formats, "is_installed", lambda _: installed)
+    assert formats.resolve(CONTINUOUS, tmp_path, device).handler.engine == engine
+    assert ("engine: vllm is not used" in caplog.text) == (engine is None)
 
 
 @pytest.mark.parametrize(
