@@ -19,6 +19,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Annotated, Any
@@ -171,10 +172,15 @@ def main(
         left = end - time.monotonic()
         if left < LEAST_SECONDS:
             _add(document, contender, [], [], "no time was left")
+            _write(out, document)
             continue
-        cases = [case for part in chosen for case in _cases(part, device, small=small)]
         others = contender in ("sentence_transformers", "vllm")
         interpreter = str(python) if others else sys.executable
+        if others and interpreter == sys.executable and find_spec(contender) is None:
+            _add(document, contender, [], [], f"it is not installed in {python}")
+            _write(out, document)
+            continue
+        cases = [case for part in chosen for case in _cases(part, device, small=small)]
         typer.echo(f"{contender}: {', '.join(chosen)}; {left:.0f} s left")
         found, reason = _measure(contender, cases, job, interpreter, end)
         _add(document, contender, cases, found, reason)
