@@ -14,7 +14,7 @@ from hf_serve.handlers import formats, tasks
 from hf_serve.handlers.checkpoints.checkpoint_files import INDEX, files_in
 from hf_serve.handlers.config.handler_section import AUTO, HandlerSection, save_modes
 from hf_serve.handlers.config.model_config import ModelConfig
-from hf_serve.handlers.errors import ConfigError
+from hf_serve.handlers.errors import ConfigError, WrongCheckpoint, summarize
 from hf_serve.handlers.explainers import targets
 from hf_serve.scripts.hub.checkpoint_files import checkpoint_files
 from hf_serve.scripts.hub.client import Hub
@@ -147,6 +147,15 @@ def _checked(
         refusal = None
     except ConfigError as error:
         refusal = str(error)
+    except Exception as error:  # noqa: BLE001 - files of strangers have any values
+        refusal = str(
+            WrongCheckpoint(
+                model,
+                "has a file with a value that cannot be used"
+                f" ({type(error).__name__}: {summarize(error, 150)})",
+                "correct its JSON files",
+            )
+        )
     config = None if detected.mode == "text_to_image" else _config(found.folder, handler)
     return ModelCheck(
         model=model,
@@ -169,7 +178,7 @@ def _config(folder: Path, handler: HandlerSection) -> PreTrainedConfig | None:
     """Return the config of a model; None for one that cannot be read, which is refused."""
     try:
         return tasks.get(handler.mode).checkpoint_class.read(folder, handler).config
-    except ConfigError:
+    except Exception:  # noqa: BLE001 - the refusal says what is wrong
         return None
 
 
