@@ -1,13 +1,14 @@
-"""Tiny GLiNER checkpoints, seeded: the same weights on every machine.
+"""Tiny checkpoints of GLiNER and GLiClass, seeded: the same weights on every machine.
 
-Weights are uniform numbers of numpy's PCG64, under the names that gliner gives them.
+Weights are uniform numbers of numpy's PCG64, under the names that the libraries give them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from safetensors.numpy import save_file
 from tests.tiny_tokenizers import write_bert, write_byte_level
 
 TOKENS = ("[FLERT]", "<<ENT>>", "<<SEP>>")
+GLICLASS_TOKENS = ("<<LABEL>>", "<<SEP>>", "<<EXAMPLE>>")
 SIZES = {
     "hidden_size": 32,
     "num_hidden_layers": 2,
@@ -78,14 +80,67 @@ def write(folder: Path, kind: Kind, seed: int = 0) -> Path:
     return folder
 
 
-def write_tokenizer(folder: Path, kind: Kind) -> dict[str, int]:
+def write_gliclass(folder: Path, kind: Kind, seed: int = 0) -> Path:
+    """Write a checkpoint of GLiClass, as its library saves it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    values = write_tokenizer(folder, kind, GLICLASS_TOKENS)
+    encoder = getattr(transformers, f"{kind.encoder}Config")(
+        **{**SIZES, **values, **kind.encoder_config}
+    )
+    count = encoder.vocab_size
+    config = {
+        "architectures": ["GLiClassModel"],
+        "architecture_type": "uni-encoder",
+        "class_token_index": count - 3,
+        "text_token_index": count - 2,
+        "encoder_config": encoder.to_dict(),
+        "encoder_model_name": "microsoft/deberta-v3-small",
+        "hidden_size": encoder.hidden_size,
+        "max_num_classes": 25,
+        "model_type": "GLiClass",
+        "vocab_size": count,
+        **kind.config,
+    }
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    shapes = gliclass_shapes(config, encoder)
+    random = np.random.Generator(np.random.PCG64(seed))
+    weights = {key: weight(key, each, random, kind.most) for key, each in sorted(shapes.items())}
+    save_file(weights, folder / "model.safetensors")
+    return folder
+
+
+def gliclass_shapes(config: Mapping[str, Any], encoder: Any) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the weights by their names in gliclass.
+
+    Args:
+        config: the content of config.json.
+        encoder: the config of the encoder.
+    """
+    size, inside = config["hidden_size"], encoder.hidden_size
+    shapes = {**_encoder_shapes(encoder, "model.encoder_model."), "model.logit_scale": ()}
+    for name in ("text", "classes"):
+        add_linear(shapes, f"model.{name}_projector.linear_1", inside, size)
+        add_linear(shapes, f"model.{name}_projector.linear_2", size, inside)
+    scorer = config.get("scorer_type", "simple")
+    if scorer == "weighted-dot":
+        add_linear(shapes, "model.scorer.proj_text", size, 2 * size)
+        add_linear(shapes, "model.scorer.proj_label", size, 2 * size)
+        add_linear(shapes, "model.scorer.out_mlp.0", 3 * size, 4 * size)
+        add_linear(shapes, "model.scorer.out_mlp.3", 4 * size, 1)
+    if scorer == "mlp":
+        for place, (inputs, outputs) in enumerate(((2 * size, 256), (256, 128), (128, 1))):
+            add_linear(shapes, f"model.scorer.mlp.{2 * place}", inputs, outputs)
+    return shapes
+
+
+def write_tokenizer(folder: Path, kind: Kind, tokens: Sequence[str] = TOKENS) -> dict[str, int]:
     """Write the tokenizer of a kind; returns the values for the config of its encoder."""
     own = write_byte_level if kind.encoder == "ModernBert" else write_bert
     values = dict(own(folder))
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     tokenizer.model_max_length = 512
     if not kind.early:
-        tokenizer.add_tokens(list(TOKENS), special_tokens=True)
+        tokenizer.add_tokens(list(tokens), special_tokens=True)
     tokenizer.save_pretrained(folder)
     return {**values, "vocab_size": len(tokenizer)}
 
@@ -97,19 +152,26 @@ def shapes_of(config: Mapping[str, Any], encoder: Any) -> dict[str, tuple[int, .
         config: the content of gliner_config.json.
         encoder: the config of the encoder.
     """
+    inside = _encoder_shapes(encoder, "token_rep_layer.bert_layer.model.")
+    return {**inside, **_head_shapes(config, encoder.hidden_size)}
+
+
+def _encoder_shapes(encoder: Any, prefix: str) -> dict[str, tuple[int, ...]]:
     with torch.device("meta"):
         module = transformers.AutoModel.from_config(encoder)
-    names = {name: tuple(each.shape) for name, each in module.named_parameters()}
-    inside = {f"token_rep_layer.bert_layer.model.{name}": shape for name, shape in names.items()}
-    return {**inside, **_head_shapes(config, encoder.hidden_size)}
+    return {f"{prefix}{name}": tuple(each.shape) for name, each in module.named_parameters()}
+
+
+def add_linear(shapes: dict[str, tuple[int, ...]], name: str, inputs: int, outputs: int) -> None:
+    """Add the shapes of a linear layer."""
+    shapes[f"{name}.weight"], shapes[f"{name}.bias"] = (outputs, inputs), (outputs,)
 
 
 def _head_shapes(config: Mapping[str, Any], encoder_size: int) -> dict[str, tuple[int, ...]]:
     size = config["hidden_size"]
     shapes: dict[str, tuple[int, ...]] = {}
 
-    def linear(name: str, inputs: int, outputs: int) -> None:
-        shapes[f"{name}.weight"], shapes[f"{name}.bias"] = (outputs, inputs), (outputs,)
+    linear = partial(add_linear, shapes)
 
     def layers(name: str, inputs: int, inner: int) -> None:
         linear(f"{name}.0", inputs, inner)
@@ -142,7 +204,7 @@ def _head_shapes(config: Mapping[str, Any], encoder_size: int) -> dict[str, tupl
 
 def weight(name: str, shape: tuple[int, ...], random: np.random.Generator, most: float) -> Any:
     """Return uniform numbers; a norm keeps its ones, and a bias of the encoder its zeros."""
-    in_encoder = "bert_layer" in name
+    in_encoder = "bert_layer" in name or "encoder_model" in name
     if in_encoder and len(shape) < 2:
         return np.full(shape, 0.0 if name.endswith("bias") else 1.0, dtype=np.float32)
-    return (random.random(shape) * 2 * most - most).astype(np.float32)
+    return np.asarray(random.random(shape) * 2 * most - most, dtype=np.float32)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from transformers import BatchEncoding, PreTrainedTokenizerBase
@@ -160,10 +161,7 @@ class PromptedText:
         around = len(self.encoding.ids) - (end - start)
         room = len(self.encoding.ids) if limits.tokens is None else limits.tokens - around
         if room < 1:
-            raise TextTooLong(
-                f"the labels have {around:,} tokens with the special ones, and this model takes"
-                f" {limits.tokens:,} with the text; send fewer or shorter labels."
-            )
+            raise prompt_too_long(around, limits.tokens or 0)
         spans = self._places(start, end)
         found: list[WordWindow] = []
         first = 0
@@ -245,6 +243,109 @@ class PromptedText:
         """Return the place of a token in the text, from its place in its word."""
         start = self.words[number].start
         return start + offset[0], start + offset[1]
+
+
+@dataclass(frozen=True)
+class LabelledText:
+    """Labels and a text in one string, which is tokenized as a whole.
+
+    Attributes:
+        marks: the first character of the token before each label.
+        end: the first character of the token behind all labels.
+        text: the first character of the text.
+    """
+
+    string: str
+    marks: Sequence[int]
+    end: int
+    text: int
+
+    @classmethod
+    def write(
+        cls, labels: Sequence[str], text: str, tokens: tuple[str, str], *, labels_first: bool
+    ) -> LabelledText:
+        """Write labels before a text, or behind it.
+
+        Args:
+            tokens: the token before each label, and the token behind all of them.
+        """
+        before, behind = tokens
+        parts = [f"{before}{label}" for label in labels]
+        start = 0 if labels_first else len(text)
+        marks = list(accumulate(map(len, parts), initial=start))
+        prompt = "".join([*parts, behind])
+        string = prompt + text if labels_first else text + prompt
+        return cls(string, marks[:-1], marks[-1], len(prompt) if labels_first else 0)
+
+
+@dataclass(frozen=True)
+class LabelledTokens:
+    """The tokens of a :class:`LabelledText`, of which the text may be truncated.
+
+    Attributes:
+        places: their places in the encoding of the whole string.
+        marks: the number of the token before each label, among these tokens.
+        end: the number of the token behind all labels.
+        tokens: their texts and offsets; tokens that are not in the text are special ones.
+    """
+
+    places: Sequence[int]
+    marks: Sequence[int]
+    end: int
+    tokens: WordTokens
+
+    @classmethod
+    def of(cls, text: LabelledText, encoding: Any, limit: int | None) -> LabelledTokens:
+        """Return the tokens of a row, without those at the end of the text that do not fit.
+
+        Args:
+            encoding: the encoding of the string.
+            limit: the maximum number of tokens; None for no limit.
+
+        Raises:
+            RequestTooLarge: the labels leave no room for the text.
+        """
+        whole = range(len(encoding.ids))
+        framed = encoding.special_tokens_mask
+        marks = [encoding.char_to_token(each) for each in text.marks]
+        end = encoding.char_to_token(text.end)
+        inside = range(end + 1, len(whole)) if text.text else range(marks[0])
+        own = [place for place in inside if not framed[place]]
+        around = len(whole) - len(own)
+        room = len(own) if limit is None else limit - around
+        if room < min(1, len(own)):
+            raise prompt_too_long(around, limit or 0)
+        dropped = {*own[room:]}
+        places = [place for place in whole if place not in dropped]
+        read = {*own[:room]}
+        shift = 0 if text.text else -len(dropped)
+        return cls(
+            places,
+            [each + shift for each in marks],
+            end + shift,
+            WordTokens(
+                tokens=[encoding.tokens[place] for place in places],
+                offsets=[
+                    _moved(encoding.offsets[place], -text.text) if place in read else (0, 0)
+                    for place in places
+                ],
+                special_tokens_mask=[int(place not in read) for place in places],
+                sequence_ids=[0 if place in read else None for place in places],
+                word_ids=[encoding.word_ids[place] if place in read else None for place in places],
+            ),
+        )
+
+
+def prompt_too_long(tokens: int, limit: int) -> TextTooLong:
+    """Return the error of labels that leave no room for a text."""
+    return TextTooLong(
+        f"the labels have {tokens:,} tokens with the special ones, and this model takes"
+        f" {limit:,} with the text; send fewer or shorter labels."
+    )
+
+
+def _moved(offset: tuple[int, int], by: int) -> tuple[int, int]:
+    return max(0, offset[0] + by), offset[1] + by
 
 
 def _first_tokens(word_ids: Sequence[int | None]) -> dict[int, int]:

@@ -66,12 +66,10 @@ CONVERT = (
     "write its tokenizer.json once, where the packages sentencepiece and protobuf are installed: "
     'AutoTokenizer.from_pretrained("FOLDER").save_pretrained("FOLDER")'
 )
-# Model types of other libraries, and what is served in their place.
+# Model types of other libraries: the library, the mode that serves them, or what is served in their
+# place.
 OTHER_LIBRARIES: Mapping[str, tuple[str, str]] = {
-    "GLiClass": (
-        "GLiClass",
-        "use a model of natural language inference with mode: zero_shot_classification",
-    ),
+    "GLiClass": ("GLiClass", "use mode: zero_shot_classification"),
     "extractor": ("GLiNER2", "use a GLiNER with mode: zero_shot_token_classification"),
 }
 # Tokenizers without a limit have a model_max_length of 1e30.
@@ -347,7 +345,7 @@ def _unknown_type(path: Path) -> WrongCheckpoint | None:
         if kind in OTHER_LIBRARIES:
             library, remedy = OTHER_LIBRARIES[kind]
             return WrongCheckpoint(
-                path.name, f"is the config of a {library}, which this kit does not serve", remedy
+                path.name, f"is the config of a {library}, which this mode does not serve", remedy
             )
         if named and kind not in CONFIG_MAPPING:
             return WrongCheckpoint(

@@ -16,7 +16,7 @@ Source of the format: gliner 0.2.29, `GLiNER.save_pretrained`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -177,7 +177,8 @@ class GlinerCheckpoint(Checkpoint):
             )
         head = read_model(directory / GLINER, GlinerConfig)
         head.check()
-        found = cls(directory, _encoder_config(directory, head), handler, head)
+        values = head.encoder_config or _base_config(directory, head)
+        found = cls(directory, encoder_config(values, directory), handler, head)
         found.config.vocab_size = vocabulary_of(found)
         return found
 
@@ -188,14 +189,7 @@ class GlinerCheckpoint(Checkpoint):
             WrongCheckpoint: it has not, or there is no token that marks them.
         """
         super().check(auto_class)
-        tokenizer, token = self.tokenizer, self.head.ent_token
-        number = tokenizer.convert_tokens_to_ids(token)
-        if number is None or number == tokenizer.unk_token_id:
-            raise WrongCheckpoint(
-                GLINER,
-                f"marks labels with {quote(token)}, which is no token of the tokenizer",
-                "pack the tokenizer that was saved with the model",
-            )
+        check_tokens(self.tokenizer, [self.head.ent_token], GLINER)
 
     @property
     def architecture(self) -> str:
@@ -221,11 +215,7 @@ class GlinerCheckpoint(Checkpoint):
         An encoder with relative positions has none, and neither has its tokenizer in most
         checkpoints. A row then has no more than a few tokens for each word of the longest text.
         """
-        config = self.config
-        is_relative = config.model_type in WITHOUT_LIMIT and not getattr(
-            config, "position_biased_input", False
-        )
-        own = self.tokenizer.model_max_length if is_relative else super().limit
+        own = self.tokenizer.model_max_length if has_any_length(self.config) else super().limit
         longest = TOKENS_PER_WORD * self.head.max_len
         return min(own or longest, longest)
 
@@ -251,21 +241,55 @@ class LabelledRowMaker(RowMaker):
         return Row({**row.features, PROMPTS: prompts, WORDS: words})
 
 
-def _encoder_config(directory: Path, head: GlinerConfig) -> PreTrainedConfig:
-    values = head.encoder_config or _base_config(directory, head)
-    known = {name: value for name, value in values.items() if not name.startswith("_")}
+def encoder_config(
+    values: Mapping[str, Any], directory: Path, name: str = GLINER
+) -> PreTrainedConfig:
+    """Return the config of the encoder of a checkpoint.
+
+    Args:
+        values: what the file `name` says of it; by default it is a DeBERTa.
+
+    Raises:
+        WrongCheckpoint: transformers has no such model.
+    """
+    known = {key: value for key, value in values.items() if not key.startswith("_")}
     kind = known.pop("model_type", None) or "deberta-v2"
     try:
         config: PreTrainedConfig = AutoConfig.for_model(kind, **known)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise WrongCheckpoint(
-            GLINER,
+            name,
             f"has an encoder of the model type {quote(kind)}, whose config cannot be read"
             f" ({summarize(error)})",
             "use a checkpoint whose encoder transformers has",
         ) from None
     config.name_or_path = str(directory)
     return config
+
+
+def has_any_length(config: PreTrainedConfig) -> bool:
+    """Return whether an encoder reads texts of any length."""
+    has_positions = getattr(config, "position_biased_input", False)
+    return config.model_type in WITHOUT_LIMIT and not has_positions
+
+
+def check_tokens(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[str], name: str) -> None:
+    """Check that a tokenizer has the tokens that mark labels.
+
+    Args:
+        name: the file that names them.
+
+    Raises:
+        WrongCheckpoint: it has not.
+    """
+    for token in tokens:
+        number = tokenizer.convert_tokens_to_ids(token)
+        if number is None or number == tokenizer.unk_token_id:
+            raise WrongCheckpoint(
+                name,
+                f"marks labels with {quote(token)}, which is no token of the tokenizer",
+                "pack the tokenizer that was saved with the model",
+            )
 
 
 def _base_config(directory: Path, head: GlinerConfig) -> dict[str, Any]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from safetensors import safe_open
@@ -24,6 +26,7 @@ PROJECTION = "token_rep_layer.projection"
 MAX_NUMBERS = 1 << 24
 
 Weights = Mapping[str, torch.Tensor]
+HeadT = TypeVar("HeadT", bound=PoolingHead)
 
 
 class GlinerHead(PoolingHead):
@@ -62,11 +65,11 @@ class GlinerHead(PoolingHead):
         flat = values.float().flatten(0, 1)
         if self.projection is not None:
             flat = self.projection(flat)
-        labels = _Places(inputs[PROMPTS], slots)
-        words = _Places(inputs[WORDS], slots)
+        labels = Places(inputs[PROMPTS], slots)
+        words = Places(inputs[WORDS], slots)
         vectors = words.gather(flat, self.pooling)
         if self.rnn is not None:
-            vectors = _contextualized(self.rnn, vectors, words.counts)
+            vectors = contextualized(self.rnn, vectors, words.counts)
         found = self.scores(vectors, labels.gather(flat, "first"), words.counts)
         return words.scatter(found, len(flat)).unflatten(0, values.shape[:2])
 
@@ -116,14 +119,32 @@ class TokenHead(GlinerHead):
 
     def __init__(self, config: GlinerConfig, weights: Weights) -> None:
         super().__init__(config, weights)
-        self.words = linear(weights, "scorer.proj_token")
-        self.labels = linear(weights, "scorer.proj_label")
-        self.first = linear(weights, "scorer.out_mlp.0")
-        self.second = linear(weights, "scorer.out_mlp.3")
+        self.scorer = ProductScorer(weights, "scorer", "proj_token")
 
     def scores(
         self, words: torch.Tensor, labels: torch.Tensor, counts: torch.Tensor
     ) -> torch.Tensor:
+        return self.scorer(words, labels)
+
+
+class ProductScorer(torch.nn.Module):
+    """Scores of vectors with the vectors of labels, by both and by their product.
+
+    Args:
+        weights: the weights of a checkpoint.
+        name: the name of the scorer among them.
+        vectors: the name of the layer of the vectors that are no labels.
+    """
+
+    def __init__(self, weights: Weights, name: str, vectors: str) -> None:
+        super().__init__()
+        self.words = linear(weights, f"{name}.{vectors}")
+        self.labels = linear(weights, f"{name}.proj_label")
+        self.first = linear(weights, f"{name}.out_mlp.0")
+        self.second = linear(weights, f"{name}.out_mlp.3")
+
+    def forward(self, words: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return the scores of each vector with each label. Shape: (texts, words, labels, …)."""
         from_word, from_label, from_both = self.first.weight.chunk(3, dim=1)
         word, word_factor = self.words(words).chunk(2, dim=-1)
         label, label_factor = self.labels(labels).chunk(2, dim=-1)
@@ -143,7 +164,7 @@ class TokenHead(GlinerHead):
         return torch.cat(parts, 2)
 
 
-class _Places:
+class Places:
     """The slots of a batch whose vectors are read, by the number of each in its text.
 
     Args:
@@ -199,13 +220,29 @@ def read_head(directory: Path, config: GlinerConfig) -> GlinerHead:
     Raises:
         WrongCheckpoint: weights are missing or do not fit.
     """
-    own = {name: value.float() for name, value in _read(directory).items()}
     kind = TokenHead if config.span_mode == TOKEN_LEVEL else SpanHead
+    return make_head(partial(kind, config), directory, ENCODER, GLINER)
+
+
+def make_head(
+    kind: Callable[[Weights], HeadT], directory: Path, encoder: str, config: str
+) -> HeadT:
+    """Return a head with the weights of a checkpoint, in float32.
+
+    Args:
+        kind: makes it of the weights.
+        encoder: what the names of the weights of the encoder begin with, which are not read.
+        config: the name of the file with the config, for errors.
+
+    Raises:
+        WrongCheckpoint: weights are missing or do not fit.
+    """
+    own = {name: value.float() for name, value in _read(directory, encoder).items()}
     try:
-        return kind(config, own)
+        return kind(own)
     except (KeyError, RuntimeError, ValueError) as error:
         raise WrongCheckpoint(
-            GLINER,
+            config,
             f"does not fit the weights, which lack {error!s:.120}"
             if isinstance(error, KeyError)
             else f"does not fit the weights ({error!s:.200})",
@@ -213,16 +250,16 @@ def read_head(directory: Path, config: GlinerConfig) -> GlinerHead:
         ) from None
 
 
-def _read(directory: Path) -> Weights:
+def _read(directory: Path, encoder: str) -> Weights:
     """Return the weights of a checkpoint without the weights of its encoder."""
     path = weights_file(directory)
     if path is None:
         return {}
     if path.suffix != ".safetensors":
         weights = read_weights(path)
-        return {name: weights[name] for name in weights if not name.startswith(ENCODER)}
+        return {name: weights[name] for name in weights if not name.startswith(encoder)}
     with safe_open(path, "pt") as file:
-        own = [name for name in file.keys() if not name.startswith(ENCODER)]  # noqa: SIM118
+        own = [name for name in file.keys() if not name.startswith(encoder)]  # noqa: SIM118
         return {name: file.get_tensor(name) for name in own}
 
 
@@ -245,9 +282,7 @@ def two_layers(weights: Weights, name: str) -> torch.nn.Sequential:
     )
 
 
-def _contextualized(
-    rnn: torch.nn.LSTM, vectors: torch.Tensor, counts: torch.Tensor
-) -> torch.Tensor:
+def contextualized(rnn: torch.nn.LSTM, vectors: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
     """Return what an LSTM makes of the words of each text. Shape: (texts, words, size)."""
     packed = torch.nn.utils.rnn.pack_padded_sequence(
         vectors, counts.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False

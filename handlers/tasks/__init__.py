@@ -26,7 +26,7 @@ def load(directory: Path, settings: HandlerSection) -> BaseTask[Any, Any]:
         ConfigError: the mode does not serve this checkpoint, or its files are wrong.
     """
     kind = get(settings.mode)
-    checkpoint = kind.checkpoint_class.read(directory, settings)
+    checkpoint = kind.read_checkpoint(directory, settings)
     kind = kind.for_checkpoint(checkpoint)
     if settings.custom:
         kind = _with_custom_code(kind, directory, settings.custom)

@@ -16,6 +16,7 @@ from ..batching.padding import Batch, Padding
 from ..batching.rows import BaseRow, Outputs, RowOutcome, require_outputs
 from ..checkpoints.calibration import temperature_of, with_temperature
 from ..checkpoints.checkpoint import Checkpoint
+from ..checkpoints.checkpoint_files import CONFIG, model_type_in
 from ..checkpoints.graph_inputs import GraphInputs
 from ..checkpoints.lora import AdapterFolders
 from ..checkpoints.model_spec import ModelSpec
@@ -53,6 +54,7 @@ class BaseTask(ABC, Generic[InputT, RowT]):
     Attributes:
         description: what the task can do; its instance may describe its own checkpoint.
         checkpoint_class: the kind of checkpoint that it reads.
+        checkpoint_classes: the kinds of other libraries, by the model type in `config.json`.
         auto_class: name of the transformers auto class whose checkpoints it serves, where there is
             one for all of them; see :meth:`auto_class_for`.
         labels: names of the classes, by class number; empty where there are none.
@@ -67,6 +69,7 @@ class BaseTask(ABC, Generic[InputT, RowT]):
 
     description: TaskDescription
     checkpoint_class: ClassVar[type[Checkpoint]] = Checkpoint
+    checkpoint_classes: ClassVar[Mapping[str, type[Checkpoint]]] = {}
     auto_class: ClassVar[str]
     parameters: ClassVar[type[Parameters]]
     labels: Sequence[str] = ()
@@ -90,6 +93,17 @@ class BaseTask(ABC, Generic[InputT, RowT]):
         self.temperature = temperature_of(checkpoint.directory, settings)
         self.defaults = self.parameters.defaults_from(settings.parameters)
         self._default_parameters = self.parameters.of_request(self.defaults, {})
+
+    @classmethod
+    def read_checkpoint(cls, directory: Path, settings: HandlerSection) -> Checkpoint:
+        """Read the checkpoint in a folder, without its weights.
+
+        Raises:
+            WrongCheckpoint: its files are wrong, or the mode does not serve its kind.
+        """
+        kind = str(model_type_in(directory / CONFIG))
+        found = cls.checkpoint_classes.get(kind, cls.checkpoint_class)
+        return found.read(directory, settings)
 
     @classmethod
     def for_config(cls, config: PreTrainedConfig) -> type[BaseTask[Any, Any]]:

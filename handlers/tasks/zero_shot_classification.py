@@ -1,40 +1,57 @@
-"""A text to labels that the request names, by a model of natural language inference.
+"""A text to labels that the request names, by a model of natural language inference or GLiClass.
 
     {"inputs": "The team won the cup.", "parameters": {"candidate_labels": ["sports", "politics"]}}
     -> {"sequence": "The team won the cup.", "labels": ["sports", "politics"],
         "scores": [0.96, 0.04]}
 
-Each label is a row: the text with the hypothesis of the label. The rows of all labels and requests
-of a batch run together.
+Of a model of natural language inference, each label is a row: the text with the hypothesis of the
+label. A GLiClass reads all labels with the text in one row. The rows of all requests of a batch run
+together.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, NotRequired
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NotRequired, cast
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
+from transformers import BatchEncoding, PreTrainedConfig
 from typing_extensions import TypedDict
 
 from ..batching.rows import Outputs
-from ..batching.tokenization import Window
+from ..batching.tokenization import Window, check_length, features, tokenize
+from ..batching.words import PROMPTS, LabelledText, LabelledTokens
+from ..checkpoints.architecture import base_class_for
 from ..checkpoints.checkpoint import Checkpoint
+from ..checkpoints.checkpoint_files import GLICLASS
+from ..checkpoints.gliclass import END, LABEL, GliclassCheckpoint, read_gliclass_head
+from ..checkpoints.pooling import PoolingHead
 from ..config.handler_section import HandlerSection
 from ..config.messages import enumerate_names
-from ..errors import BadRequest, RequestTooLarge, WrongCheckpoint
+from ..errors import (
+    BadRequest,
+    RequestError,
+    RequestTooLarge,
+    Unprocessable,
+    WrongCheckpoint,
+    WrongConfig,
+    attempt,
+)
 from ..types.decisions import Option, Question
 from ..types.model_info import HubResult, ModelOutputs, TaskDescription, Wire
 from ..types.parameters import ANY, TRUNCATED, PipelineNames, check_text
 from ..types.request import Request
-from .base import Label
+from .base import BaseTask, Label
 from .bases.labels import (
     CandidateLabelParameters,
     Template,
     hypothesis,
     read_labels,
+    sigmoid,
     softmax,
     split_inputs,
     with_input_labels,
@@ -42,6 +59,7 @@ from .bases.labels import (
 from .bases.text_pairs import PairTask
 
 TEXT_KEYS = ("text", "sequences")
+TEMPLATE = "This example is {}."
 
 
 class ZeroShotParameters(CandidateLabelParameters):
@@ -51,11 +69,13 @@ class ZeroShotParameters(CandidateLabelParameters):
         ignored={"batch_size": ANY, "padding": ANY, "truncation": (*TRUNCATED, "only_first")}
     )
 
-    hypothesis_template: Template = "This example is {}."
-    """The hypothesis of a label, which stands in the place of `{}`."""
+    hypothesis_template: Template = TEMPLATE
+    """The hypothesis of a label, which stands in the place of `{}`; for models of natural language
+    inference."""
     multi_label: bool = False
-    """Scores each label by itself, by its entailment against its contradiction. Without it, the
-    scores of all labels sum to 1."""
+    """Scores each label by itself. Without it, the scores of all labels sum to 1."""
+    threshold: float = Field(default=0, ge=0, le=1)
+    """Leaves out labels with a lower score."""
 
 
 class TextWithLabels(TypedDict):
@@ -97,6 +117,7 @@ class ZeroShotInput:
     labels: Sequence[str]
     hypotheses: Sequence[str]
     multi_label: bool
+    threshold: float = 0.0
     is_decision: bool = False
 
 
@@ -111,6 +132,7 @@ class Task(PairTask[ZeroShotInput]):
 
     truncated_side = 0
     auto_class = "AutoModelForSequenceClassification"
+    checkpoint_classes: ClassVar[Mapping[str, type[Checkpoint]]] = {GLICLASS: GliclassCheckpoint}
     description = TaskDescription(
         Wire(
             inputs=str | TextWithLabels | SequencesWithLabels,
@@ -130,7 +152,12 @@ class Task(PairTask[ZeroShotInput]):
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
-        self.entailment = _entailment_of(self.labels)
+        self.entailment = self._find_entailment()
+
+    @classmethod
+    def for_checkpoint(cls, checkpoint: Checkpoint) -> type[BaseTask[Any, Any]]:
+        """Return the class for a GLiClass, or for a model of natural language inference."""
+        return GliclassTask if isinstance(checkpoint, GliclassCheckpoint) else cls
 
     @classmethod
     def example_inputs(cls, text: str) -> dict[str, str]:
@@ -153,11 +180,20 @@ class Task(PairTask[ZeroShotInput]):
             self.beginning(text),
             labels,
             [
-                self.check_whole_side(hypothesis(parameters.hypothesis_template, label))
-                for label in labels
+                self.check_whole_side(each)
+                for each in self.hypotheses(parameters.hypothesis_template, labels)
             ],
             parameters.multi_label or len(labels) == 1,
+            parameters.threshold,
         )
+
+    def hypotheses(self, template: str, labels: Sequence[str]) -> list[str]:
+        """Return what the model reads for each label.
+
+        Raises:
+            RequestError: the template is wrong, or the model reads none.
+        """
+        return [hypothesis(template, label) for label in labels]
 
     def pairs(self, item: ZeroShotInput) -> list[tuple[str, str]]:
         return [(item.premise, hypothesis) for hypothesis in item.hypotheses]
@@ -180,7 +216,8 @@ class Task(PairTask[ZeroShotInput]):
         scores = self.scores(item, outputs)
         if item.is_decision:
             return self.decision(scores)
-        best = np.argsort(scores, kind="stable")[::-1].tolist()
+        best = np.argsort(scores, kind="stable")[::-1]
+        best = best[scores[best] >= item.threshold].tolist()
         return {
             "sequence": item.text,
             "labels": [item.labels[number] for number in best],
@@ -195,6 +232,17 @@ class Task(PairTask[ZeroShotInput]):
         # As in the pipeline: the contradiction is the first class, or the last one.
         contradiction = -1 if self.entailment == 0 else 0
         return np.asarray(softmax(logits[:, [contradiction, self.entailment]])[:, 1])
+
+    def target(self, number: int) -> tuple[int, int]:
+        """Return the row, and the number among its logits, by which a label is scored."""
+        return number, self.entailment
+
+    def texts_read(self, item: ZeroShotInput, number: int) -> list[str]:
+        """Return the texts of the row of a label, to which offsets refer."""
+        return [item.premise, item.hypotheses[number]]
+
+    def _find_entailment(self) -> int:
+        return _entailment_of(self.labels)
 
     def decision(self, scores: npt.NDArray[np.float64]) -> list[float]:
         """Return the probability of each option of a question; one score is of a statement."""
@@ -220,6 +268,93 @@ class Task(PairTask[ZeroShotInput]):
             multi_label=len(options) == 1,
             is_decision=True,
         )
+
+
+class GliclassTask(Task):
+    """Zero-shot classification with all labels of a text in one row."""
+
+    needs_offsets = True
+    checkpoint: GliclassCheckpoint
+    description = replace(Task.description, has_labels=False)
+
+    def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
+        super().__init__(checkpoint, settings)
+        if settings.is_exported:
+            raise WrongConfig(
+                "handler.save_mode",
+                f"is {settings.save_mode}, and a GLiClass, whose labels are inputs, is not"
+                " exported",
+                "use save_mode: pretrained",
+            )
+
+    @classmethod
+    def auto_class_for(cls, config: PreTrainedConfig) -> str:
+        return base_class_for(config)
+
+    @property
+    def reduction(self) -> Callable[[], PoolingHead]:
+        return lambda: read_gliclass_head(self.checkpoint)
+
+    def hypotheses(self, template: str, labels: Sequence[str]) -> list[str]:
+        """Return the labels, which the model reads as they are.
+
+        Raises:
+            Unprocessable: the request has a template.
+        """
+        if template != TEMPLATE:
+            raise Unprocessable(
+                "parameters: hypothesis_template is set, and this model reads labels without a"
+                " hypothesis; leave it out."
+            )
+        return list(labels)
+
+    def least_rows(self, item: ZeroShotInput) -> int:
+        return 1
+
+    def encoding_cost(self, item: ZeroShotInput) -> int:
+        return sum(map(len, item.hypotheses))
+
+    def encode(self, inputs: Sequence[ZeroShotInput]) -> list[list[Window] | RequestError]:
+        first = self.checkpoint.head.prompt_first
+        texts = [
+            LabelledText.write(item.hypotheses, item.premise, (LABEL, END), labels_first=first)
+            for item in inputs
+        ]
+        encoding = tokenize(self.tokenizer, [(each.string, None) for each in texts])
+        return [attempt(self._row, text, encoding, place) for place, text in enumerate(texts)]
+
+    def _row(self, text: LabelledText, encoding: BatchEncoding, number: int) -> list[Window]:
+        whole = encoding.encodings[number]
+        if not self.truncation:
+            check_length(len(whole), self.max_tokens, "the text with the labels")
+        found = LabelledTokens.of(text, whole, self.max_tokens)
+        own = features(encoding, number, self.tokenizer.model_input_names)
+        inputs = {name: [ids[place] for place in found.places] for name, ids in own.items()}
+        read = self.checkpoint.head.places(found.marks, found.end, len(found.places))
+        return [Window({**inputs, **read}, cast("Any", found.tokens))]
+
+    def postprocess(self, row: Any, outputs: Outputs) -> Outputs:
+        """Return the logits of the labels of a row; a batch has as many as its longest list."""
+        count = max(row.features[PROMPTS])
+        return {"logits": np.array(outputs["logits"][:count], dtype=np.float32)}
+
+    def decision_scores(self, outputs: Outputs) -> Outputs:
+        """Return the scores of two decisions for each logit. Shape: (…, 2)."""
+        logits = outputs["logits"]
+        return {"logits": np.stack([np.zeros_like(logits), logits], axis=-1)}
+
+    def scores(self, item: ZeroShotInput, outputs: Sequence[Outputs]) -> npt.NDArray[np.float64]:
+        logits = outputs[0]["logits"]
+        return sigmoid(logits) if item.multi_label else softmax(logits)
+
+    def target(self, number: int) -> tuple[int, int]:
+        return 0, number
+
+    def texts_read(self, item: ZeroShotInput, number: int) -> list[str]:
+        return [item.premise]
+
+    def _find_entailment(self) -> int:
+        return 0
 
 
 def _hypothesis_of(question: Question, option: Option) -> str:

@@ -16,6 +16,8 @@ from hf_serve.handlers import tasks
 from hf_serve.handlers.checkpoints.architecture import BASES, FAMILIES_OF_PAGES
 from hf_serve.handlers.checkpoints.checkpoint import Checkpoint
 from hf_serve.handlers.checkpoints.checkpoint_files import (
+    CONFIG,
+    GLICLASS,
     GLINER,
     MODEL2VEC,
     MODEL_INDEX,
@@ -118,9 +120,9 @@ def detect_mode(
     place = place or str(folder)
     hub_mode = mode_of_hub_task(hub_task or _hub_task_in(folder / README))
     names = files_in(folder)
-    for name, library, mode in LIBRARIES:
-        if name in names:
-            return DetectedMode(mode, f"it has a {name}, as {library} writes it")
+    library_mode = _mode_of_library(folder, names)
+    if library_mode:
+        return library_mode
     found = _sentence_transformers_mode(folder, names)
     if found and found.mode != "sentence_embedding":
         return found
@@ -227,6 +229,16 @@ def _mode_of_vectors(config: PreTrainedConfig) -> str:
     """Return the mode of a model of sentence-transformers, which may read images as well."""
     is_dual_encoder = config.model_type in FAMILIES
     return "multimodal_embedding" if is_dual_encoder else "sentence_embedding"
+
+
+def _mode_of_library(folder: Path, names: Collection[str]) -> DetectedMode | None:
+    """Return the mode of a checkpoint of diffusers, gliner or gliclass; None for others."""
+    for name, library, mode in LIBRARIES:
+        if name in names:
+            return DetectedMode(mode, f"it has a {name}, as {library} writes it")
+    if model_type_in(folder / CONFIG) == GLICLASS:
+        return DetectedMode("zero_shot_classification", f"its model type is {GLICLASS}")
+    return None
 
 
 def _sentence_transformers_mode(folder: Path, names: Collection[str]) -> DetectedMode | None:

@@ -177,7 +177,7 @@ def _checked(
 def _config(folder: Path, handler: HandlerSection) -> PreTrainedConfig | None:
     """Return the config of a model; None for one that cannot be read, which is refused."""
     try:
-        return tasks.get(handler.mode).checkpoint_class.read(folder, handler).config
+        return tasks.get(handler.mode).read_checkpoint(folder, handler).config
     except Exception:  # noqa: BLE001 - the refusal says what is wrong
         return None
 

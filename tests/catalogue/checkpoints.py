@@ -26,10 +26,11 @@ from tests.catalogue.sizes import ADDED, SAME, SIDE, SIZES, VALUES, VIT
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 MODULES, GLINER, PICKLE = "modules.json", "gliner_config.json", ".pt"
+GLICLASS = "GLiClass"
 # Keys of a config that depend on the tokenizer, and values that say that they do not.
 OF_TOKENIZER = (
     *("vocab_size", "_token_id", "image_token_index"),
-    *("max_position_embeddings", "class_token_index"),
+    *("max_position_embeddings", "class_token_index", "text_token_index"),
 )
 UNSET = (None, -1)
 # The published tokens by which rerankers judge.
@@ -121,6 +122,9 @@ def _write_modules(folder: Path) -> None:
 def _write_weights(folder: Path, config: Mapping[str, Any]) -> None:
     if (folder / GLINER).is_file():
         _write_gliner(folder, config)
+    elif config.get("model_type") == GLICLASS:
+        encoder = AutoConfig.for_model(**config["encoder_config"])
+        _write_shapes(folder, tiny_gliner.gliclass_shapes(config, encoder))
     else:
         save_weights(make_model(config), folder, _projection(folder, config))
 
@@ -147,10 +151,13 @@ def _write_real(published: PublishedCheckpoint, folder: Path, values: dict[str, 
 def count_parameters(entry: CatalogueEntry) -> int | None:
     """Return the number of parameters of the published model; None where it is not known.
 
-    It is not known of models that transformers does not make: GLiNER, static embeddings, diffusers.
+    It is not known of models that transformers does not make: GLiNER, GLiClass, static embeddings,
+    diffusers.
     """
     published = entry.checkpoint
-    if GLINER in published.files or "architectures" not in published.config:
+    config = published.config
+    is_other = GLINER in published.files or config.get("model_type") == GLICLASS
+    if is_other or "architectures" not in config:
         return None
     with torch.device("meta"):
         return sum(each.numel() for each in make_model(published.config).parameters())
@@ -335,7 +342,11 @@ def _write_gliner(folder: Path, config: Mapping[str, Any]) -> None:
     values = dict(own.get("encoder_config") or config)
     if own.get("vocab_size", -1) == -1:
         values["vocab_size"] += len(tiny_gliner.TOKENS)
-    shapes = tiny_gliner.shapes_of(own, AutoConfig.for_model(**values))
+    _write_shapes(folder, tiny_gliner.shapes_of(own, AutoConfig.for_model(**values)))
+
+
+def _write_shapes(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Write seeded weights of GLiNER or GLiClass."""
     # With these numbers, some spans fit the labels and others do not.
     weights = {
         name: tiny_gliner.weight(name, shape, _random(f"b{name}"), MOST_OF_GLINER)

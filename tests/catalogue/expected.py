@@ -19,6 +19,13 @@ EXTRACTIONS: tuple[tuple[str, list[str], dict[str, Any]], ...] = (
     (PEOPLE, ["person", "city"], {"threshold": 0.97, "flat_ner": False}),
     (LONG, ["x"], {"threshold": 0.9, "multi_label": True}),
 )
+# Texts, labels, and whether each label is scored by itself.
+CLASSIFICATIONS: tuple[tuple[str, list[str], bool], ...] = (
+    (FINE, ["person", "city"], False),
+    (ODD, ["music", "unbelievable film", "who sings in the bar"], True),
+    (PEOPLE, ["person", "city"], True),
+    (LONG, ["x"], True),
+)
 # Of the weights of a text, these many of the largest are kept.
 LARGEST = 20
 PATH = Path(__file__).with_name("expected.jsonl")

@@ -6,6 +6,8 @@
     python tests/catalogue/make_expected.py pylate
     pip install torch gliner pydantic pyyaml typer
     python tests/catalogue/make_expected.py gliner
+    pip install torch gliclass pydantic pyyaml typer
+    python tests/catalogue/make_expected.py gliclass
     pip install torch 'transformers>=5,<6' FlagEmbedding pydantic pyyaml typer
     python tests/catalogue/make_expected.py FlagEmbedding
     pip install torch 'transformers<5' mxbai-rerank pydantic pyyaml typer
@@ -153,6 +155,30 @@ def _entities(folder: str, _: CatalogueEntry) -> Any:
     ]
 
 
+def _labels(folder: str, _: CatalogueEntry) -> Any:
+    library: Library = import_module("gliclass")
+    transformers: Library = import_module("transformers")
+    classify = library.ZeroShotClassificationPipeline(
+        library.GLiClassModel.from_pretrained(folder),
+        transformers.AutoTokenizer.from_pretrained(folder),
+        max_length=512,
+        device="cpu",
+        progress_bar=False,
+    )
+    return [
+        [
+            [each["label"], round(float(each["score"]), 5)]
+            for each in classify(
+                text,
+                labels,
+                threshold=0,
+                classification_type="multi-label" if multi_label else "single-label",
+            )[0]
+        ]
+        for text, labels, multi_label in expected.CLASSIFICATIONS
+    ]
+
+
 def _flag_scores(folder: str, _: CatalogueEntry) -> Any:
     library: Library = import_module("FlagEmbedding")
     model = library.FlagLLMReranker(folder, devices="cpu", normalize=True, trust_remote_code=False)
@@ -181,6 +207,7 @@ ANSWERS = {
     ("pylate", "late_interaction"): _late_scores,
     ("model2vec", "sentence_embedding"): _static_vectors,
     ("gliner", "zero_shot_token_classification"): _entities,
+    ("gliclass", "zero_shot_classification"): _labels,
     ("FlagEmbedding", "sentence_embedding"): _of_tokens,
     ("FlagEmbedding", "sentence_ranking"): _flag_scores,
     ("mxbai-rerank", "sentence_ranking"): _mxbai_scores,

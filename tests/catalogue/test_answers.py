@@ -32,7 +32,7 @@ REPRESENTATIVES = (
     *("go-emotions", "bart-mnli", "bert-ner", "roberta-squad2", "opus-mt", "qwen3", "gemma-3"),
     *("vit", "rt-detr", "segformer", "clip", "wav2vec2", "ast"),
     *("qwen3-reranker", "ettin-reranker", "potion", "opensearch-sparse-doc-v3", "gliner"),
-    "colqwen2",
+    *("colqwen2", "gliclass"),
 )
 UNKNOWN = "\ufffd"
 # Images are rescaled in float32, and the random weights of these models amplify its rounding.
@@ -129,6 +129,17 @@ def _entities(model: Served, _: CatalogueEntry, answers: Any) -> None:
         np.testing.assert_allclose([each["score"] for each in found], scores, atol=1e-3)
 
 
+def _labels(model: Served, _: CatalogueEntry, answers: Any) -> None:
+    bodies = [
+        {"inputs": text, "parameters": {"candidate_labels": labels, "multi_label": multi_label}}
+        for text, labels, multi_label in expected.CLASSIFICATIONS
+    ]
+    for found, wanted in zip(_alone_and_together(model, bodies), answers * 2, strict=True):
+        scores = dict(zip(found["labels"], found["scores"], strict=True))
+        chosen = [scores[label] for label, _ in wanted]
+        np.testing.assert_allclose(chosen, [score for _, score in wanted], atol=1e-3)
+
+
 # By the mode, or by the library that defines the answers and the mode.
 COMPARISONS: dict[str | tuple[str, str], Callable[[Served, CatalogueEntry, Any], None]] = {
     ("FlagEmbedding", "sentence_embedding"): _of_tokens,
@@ -137,6 +148,7 @@ COMPARISONS: dict[str | tuple[str, str], Callable[[Served, CatalogueEntry, Any],
     "sentence_ranking": _scores,
     "late_interaction": _scores,
     "zero_shot_token_classification": _entities,
+    "zero_shot_classification": _labels,
 }
 
 

@@ -41,7 +41,6 @@ WITHOUT_A_MODE: dict[str, tuple[str | type[KitError], *tuple[str, ...]]] = {
     "dia": ("automatic_speech_recognition", "dia", "CTC"),
     "florence-2": ("image_to_text", "florence2", "without a prompt"),
     "florence-2-hf": ("image_to_text", "florence2", "without a prompt"),
-    "gliclass": (WrongCheckpoint, "GLiClass", "zero_shot_classification"),
     "gliner2": (WrongCheckpoint, "GLiNER2", "zero_shot_token_classification"),
     "granite-speech": ("automatic_speech_recognition", "granite_speech", "CTC"),
     "gte-multilingual": (WrongCheckpoint, "new", "configuration.NewConfig", NOT_RUN),

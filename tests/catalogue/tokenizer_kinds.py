@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -83,11 +83,24 @@ def _whisper(folder: Path) -> dict[str, Any]:
 def _gliner(folder: Path) -> dict[str, Any]:
     """Write DeBERTa's tokenizer with the tokens that mark labels and the text."""
     values = tiny_tokenizers.write_deberta_v2(folder)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    tokenizer.add_tokens(list(tiny_gliner.TOKENS), special_tokens=True)
-    tokenizer.save_pretrained(folder)
-    size = len(tokenizer)
+    size = _add_tokens(folder, tiny_gliner.TOKENS)
     return {**values, "vocab_size": size, "class_token_index": size - 2}
+
+
+def _gliclass(kind: str, folder: Path) -> dict[str, Any]:
+    """Write the tokenizer of an encoder with the tokens that mark labels and their end."""
+    values = write(kind, folder)
+    size = _add_tokens(folder, tiny_gliner.GLICLASS_TOKENS)
+    own = {"class_token_index": size - 3, "text_token_index": size - 2}
+    return {**values, "vocab_size": size, **own}
+
+
+def _add_tokens(folder: Path, tokens: Sequence[str]) -> int:
+    """Add tokens to a tokenizer; returns how many it has."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_tokens(list(tokens), special_tokens=True)
+    tokenizer.save_pretrained(folder)
+    return len(tokenizer)
 
 
 def _pages(kind: str, folder: Path) -> dict[str, Any]:
@@ -116,6 +129,8 @@ WRITERS: Mapping[str, Callable[[Path], dict[str, Any]]] = {
         for kind in ("colmodernvbert", "colpali", "colqwen2", "llava", "qwen2-vl", "smolvlm")
     },
     "donut": _donut,
+    "gliclass": partial(_gliclass, "deberta-v2"),
+    "gliclass-modernbert": partial(_gliclass, "modernbert"),
     "gliner": _gliner,
     "gpt2": _gpt2,
     "letters": _letters,

@@ -1,4 +1,4 @@
-"""GLiNER checkpoints of the reference, and the requests that gliner answers with them."""
+"""Checkpoints of GLiNER and GLiClass, and the requests that their libraries answer with them."""
 
 from __future__ import annotations
 
@@ -37,6 +37,37 @@ KINDS = {
     "early": Kind("Bert", {"hidden_size": 32, "span_mode": "marker"}, early=True),
 }
 
+CLASSIFIED: tuple[Mapping[str, Any], ...] = ({}, {"multi_label": True})
+GLICLASS_KINDS = {
+    "gliclass-deberta": Kind(
+        "DebertaV2",
+        {"prompt_first": True, "pooling_strategy": "avg", "hidden_size": 48},
+        DEBERTA,
+    ),
+    "gliclass-modernbert": Kind(
+        "ModernBert",
+        {
+            "prompt_first": True,
+            "pooling_strategy": "first",
+            "scorer_type": "weighted-dot",
+            "class_token_pooling": "average",
+            "normalize_features": True,
+        },
+        {"global_attn_every_n_layers": 2, "local_attention": 32},
+        most=0.2,
+    ),
+    "gliclass-bert": Kind(
+        "Bert",
+        {
+            "prompt_first": False,
+            "pooling_strategy": "first",
+            "scorer_type": "mlp",
+            "extract_text_features": True,
+            "embed_class_token": False,
+        },
+    ),
+}
+
 
 def requests() -> Iterator[tuple[str, list[str], Mapping[str, Any]]]:
     """Yield the text, the labels and the parameters of each request."""
@@ -45,8 +76,17 @@ def requests() -> Iterator[tuple[str, list[str], Mapping[str, Any]]]:
             yield text, labels, SETTINGS[(number + place) % len(SETTINGS)]
 
 
+def classifications() -> Iterator[tuple[str, list[str], Mapping[str, Any]]]:
+    """Yield the text, the labels and the parameters of each request to a GLiClass."""
+    for number, text in enumerate(TEXTS):
+        for place, labels in enumerate(LABELS[:2]):
+            yield text, labels, CLASSIFIED[(number + place) % 2]
+
+
 def write(folder: Path, name: str) -> Path:
     """Write the checkpoint of a kind."""
+    if name in GLICLASS_KINDS:
+        return tiny_gliner.write_gliclass(folder, GLICLASS_KINDS[name], seed=len(name))
     return tiny_gliner.write(folder, KINDS[name], seed=len(name))
 
 

@@ -1,6 +1,6 @@
-"""Run gliner and write its entities to gliner.jsonl.
+"""Run gliner and gliclass, and write their answers to gliner.jsonl.
 
-    pip install torch gliner pydantic pyyaml
+    pip install torch gliner gliclass pydantic pyyaml
     python tests/reference/make_gliner.py
 
 Writes answers of checkpoints that are the same on every machine.
@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,25 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
-from tests.reference.gliner_checkpoints import KINDS, digest, requests, write
+from tests.reference.gliner_checkpoints import (
+    GLICLASS_KINDS,
+    KINDS,
+    classifications,
+    digest,
+    requests,
+    write,
+)
 
 # Not in the environment in which this repository is type-checked.
 gliner: Any = import_module("gliner")
+gliclass: Any = import_module("gliclass")
+transformers: Any = import_module("transformers")
 
 
 def main() -> None:
     """Write the data file."""
-    lines = (json.dumps(_part(kind)) + "\n" for kind in KINDS)
+    parts = [*map(_part, KINDS), *map(_labels, GLICLASS_KINDS)]
+    lines = (json.dumps(each) + "\n" for each in parts)
     (HERE / "gliner.jsonl").write_text("".join(lines), encoding="utf-8")
     sys.stdout.write(f"gliner.jsonl of gliner {gliner.__version__}\n")
 
@@ -47,6 +58,30 @@ def _part(kind: str) -> dict[str, Any]:
             for text, labels, settings in requests()
         ]
         return {"checkpoint": kind, "digest": digest(folder), "entities": entities}
+
+
+def _labels(kind: str) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as place:
+        folder = write(Path(place) / kind, kind)
+        model = gliclass.GLiClassModel.from_pretrained(folder)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        classify = gliclass.ZeroShotClassificationPipeline(
+            model, tokenizer, max_length=512, device="cpu", progress_bar=False
+        )
+        answers = [
+            [
+                [each["label"], round(float(each["score"]), 5)]
+                for each in classify(
+                    text, labels, threshold=0, classification_type=_type(settings)
+                )[0]
+            ]
+            for text, labels, settings in classifications()
+        ]
+        return {"checkpoint": kind, "digest": digest(folder), "labels": answers}
+
+
+def _type(settings: Mapping[str, Any]) -> str:
+    return "multi-label" if settings.get("multi_label") else "single-label"
 
 
 def _rounded(entity: dict[str, Any]) -> list[Any]:

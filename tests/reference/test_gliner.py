@@ -1,4 +1,4 @@
-"""Spans, labels and scores are those of gliner, alone and in company."""
+"""Spans, labels and scores are those of gliner and gliclass, alone and in company."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ from typing import Any
 
 import pytest
 
-from tests.reference.gliner_checkpoints import MODE, digest, requests, write
+from tests.reference.gliner_checkpoints import MODE, classifications, digest, requests, write
 from tests.serving import Served
 
 LINES = Path(__file__).with_name("gliner.jsonl").read_text(encoding="utf-8").splitlines()
 PARTS = list(map(json.loads, LINES))
 
 
-@pytest.mark.parametrize("part", PARTS, ids=[part["checkpoint"] for part in PARTS])
+def with_answers(key: str) -> list[Any]:
+    """Return the parts with a kind of answers, as a test's parameter."""
+    return [pytest.param(part, id=part["checkpoint"]) for part in PARTS if key in part]
+
+
+@pytest.mark.parametrize("part", with_answers("entities"))
 def test_entities_are_those_of_gliner(part: dict[str, Any], tmp_path: Path) -> None:
     folder = write(tmp_path / "model", part["checkpoint"])
     assert digest(folder) == part["digest"], "not the checkpoint of the reference"
@@ -34,6 +39,25 @@ def test_entities_are_those_of_gliner(part: dict[str, Any], tmp_path: Path) -> N
         assert [_place(each) for each in found] == [tuple(each[:3]) for each in expected], body
         assert [each["score"] for each in found] == pytest.approx(
             [each[3] for each in expected], abs=1e-3
+        )
+
+
+@pytest.mark.parametrize("part", with_answers("labels"))
+def test_labels_are_those_of_gliclass(part: dict[str, Any], tmp_path: Path) -> None:
+    folder = write(tmp_path / "model", part["checkpoint"])
+    assert digest(folder) == part["digest"], "not the checkpoint of the reference"
+    model = Served(folder, "zero_shot_classification")
+    bodies = [
+        {"inputs": text, "parameters": {"candidate_labels": labels, **settings}}
+        for text, labels, settings in classifications()
+    ]
+    replies = [*model.post(bodies[0]), *model.post(*bodies[1:6]), *model.post(*bodies[6:])]
+    for (status, found), expected in zip(replies, part["labels"], strict=True):
+        assert status == 200, found
+        scores = dict(zip(found["labels"], found["scores"], strict=True))
+        assert found["labels"][0] == max(expected, key=lambda each: each[1])[0]
+        assert [scores[label] for label, _ in expected] == pytest.approx(
+            [score for _, score in expected], abs=1e-3
         )
 
 

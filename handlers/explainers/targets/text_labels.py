@@ -65,7 +65,7 @@ class ClassTarget(TextExplanationTarget[sequence_classification.Task]):
 
 
 class LabelExplanation(Explanation):
-    """Why a text fits a label; `texts` are the text and the hypothesis of the label."""
+    """Why a text fits a label; `texts` are the text and, where there is one, the hypothesis."""
 
     texts: list[str]
     prediction: Label
@@ -73,18 +73,17 @@ class LabelExplanation(Explanation):
 
 
 class CandidateTarget(TextExplanationTarget[zero_shot_classification.Task]):
-    """Explains the entailment logit of one label."""
+    """Explains the logit of one label, or of its entailment."""
 
     results = LabelExplanation
     example_target = 0
 
     def texts(self, state: RequestState, number: int) -> list[str]:
-        return [state.input.premise, state.input.hypotheses[number]]
+        return self.task.texts_read(state.input, number)
 
     def select(self, state: RequestState) -> list[AttributionTarget]:
-        number = self._target(state)
-        segments = self.segments(state, number)
-        return [target_at(state, number, segments, "logits", (self.task.entailment,))]
+        row, place = self.task.target(self._target(state))
+        return [target_at(state, row, self.segments(state, row), "logits", (place,))]
 
     def describe(self, state: RequestState, selected: AttributionTarget) -> dict[str, Any]:
         scores, number = self.task.scores(state.input, state.outputs), self._target(state)
