@@ -17,13 +17,18 @@ import transformers
 from transformers import (
     AddedToken,
     ASTFeatureExtractor,
+    AutoTokenizer,
     GenerationConfig,
+    MoonshineConfig,
+    MoonshineForConditionalGeneration,
     SequenceFeatureExtractor,
     Wav2Vec2CTCTokenizer,
     Wav2Vec2FeatureExtractor,
     WhisperFeatureExtractor,
     WhisperTokenizer,
 )
+
+from tests.tiny_tokenizers import write_llama
 
 RATE = 16_000
 SECONDS = (0.4, 0.65, 0.4, 1.1)
@@ -149,6 +154,33 @@ FAMILIES: dict[str, tuple[str, Mapping[str, Any], SequenceFeatureExtractor]] = {
         WhisperFeatureExtractor(feature_size=20, chunk_length=2),
     ),
 }
+
+
+MOONSHINE: Mapping[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "max_position_embeddings": 64,
+    **{f"{part}_num_hidden_layers": 1 for part in ("encoder", "decoder")},
+    **{f"{part}_num_attention_heads": 2 for part in ("encoder", "decoder")},
+}
+
+
+def write_moonshine(folder: Path) -> Path:
+    """Write a Moonshine, whose texts have up to 63 tokens."""
+    folder.mkdir(parents=True, exist_ok=True)
+    end = write_llama(folder)
+    size = len(AutoTokenizer.from_pretrained(folder))
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = MoonshineForConditionalGeneration(
+            MoonshineConfig(**MOONSHINE, vocab_size=size, eos_token_id=end, pad_token_id=end)
+        )
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight.add_(torch.randn_like(weight) * 0.2)
+    model.save_pretrained(folder)
+    waves(return_attention_mask=True, do_normalize=False).save_pretrained(folder)
+    return folder
 
 
 def mode_of(family: str) -> str:

@@ -1,11 +1,11 @@
-"""Speech to text: CTC models, such as Wav2Vec2 and HuBERT, and Whisper.
+"""Speech to text: CTC models, such as Wav2Vec2 and HuBERT, Whisper and Moonshine.
 
 {"inputs": "<base64>"}  -> {"text": "MISTER QUILTER IS THE APOSTLE"}
 {"inputs": "<base64>", "parameters": {"return_timestamps": "word"}}
 -> {"text": …, "chunks": [{"text": "MISTER", "timestamp": [0.5, 0.9]}, …]}
 
 The body may also be the bytes of the audio file. Audio that is longer than a model reads at once is
-read in chunks that overlap.
+read in chunks that overlap, or that end at a pause.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..checkpoints.graph_inputs import ArrayInputs, SpeechInputs
 from ..compat.transformers import has_model
 from ..config.handler_section import HandlerSection
 from ..config.model_config import ModelConfig
-from ..errors import BadRequest, RequestTooLarge
+from ..errors import BadRequest, RequestTooLarge, WrongCheckpoint
 from ..generation.parameters import Few, NotNegative, Positive, Probability
 from ..media.audio import Samples
 from ..model import Model
@@ -45,6 +45,8 @@ Seconds = Annotated[float, Field(ge=0, le=600)]
 MAX_PROMPT = 4_000
 # Each sample is read by as many chunks at most.
 MAX_OVERLAP = 4
+# Samples of a place at which a piece of audio may end.
+PAUSE = 1_600
 # Samples of the first frame of Wav2Vec2 and of models like it.
 FRAME = 399
 NOT_OF_GENERATE = {
@@ -85,25 +87,27 @@ class SpeechRecognitionParameters(Parameters):
     prompt: Annotated[str, Field(max_length=MAX_PROMPT)] | None = None
     """Text before the audio's, which names or spellings are taken from; Whisper only."""
     max_new_tokens: Positive | None = None
-    """Maximum tokens of the text of a chunk; Whisper only."""
+    """Maximum tokens of the text of a chunk; Whisper and Moonshine only."""
     num_beams: Few | None = None
-    """Beams of a beam search; Whisper only. Without it, 5, as in the pipeline."""
+    """Beams of a beam search; Whisper and Moonshine only. Without it, 5 for Whisper, as in the
+    pipeline, and 1 for Moonshine."""
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    """Temperature of sampling; 0 takes the most likely tokens. Whisper only."""
+    """Temperature of sampling; 0 takes the most likely tokens. Whisper and Moonshine only."""
     top_k: NotNegative | None = None
-    """Samples from this number of most likely tokens; Whisper only."""
+    """Samples from this number of most likely tokens; Whisper and Moonshine only."""
     top_p: Probability | None = None
-    """Samples from the most likely tokens with this total probability; Whisper only."""
+    """Samples from the most likely tokens with this total probability; Whisper and Moonshine
+    only."""
     repetition_penalty: Annotated[float, Field(ge=0.01, le=100)] | None = None
-    """Penalty for tokens that occurred before; Whisper only."""
+    """Penalty for tokens that occurred before; Whisper and Moonshine only."""
     no_repeat_ngram_size: NotNegative | None = None
-    """Length of n-grams that may occur once only; Whisper only."""
+    """Length of n-grams that may occur once only; Whisper and Moonshine only."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
-    """Makes sampling repeatable; Whisper only."""
+    """Makes sampling repeatable; Whisper and Moonshine only."""
 
     @property
-    def of_whisper(self) -> tuple[str, ...]:
-        """The parameters that only Whisper has."""
+    def of_writing(self) -> tuple[str, ...]:
+        """The parameters that a model of CTC has not."""
         first = ("return_language", "prompt")
         return (*first, *(name for name in type(self).model_fields if name not in NOT_OF_GENERATE))
 
@@ -162,7 +166,7 @@ class Task(AudioTask):
         settings = self.recognizer.settings(item.parameters)
         return [
             self._row(samples[start : start + length], stride, settings)
-            for start, length, stride in self._chunks(item.parameters, len(samples))
+            for start, length, stride in self._chunks(item.parameters, samples)
         ]
 
     def run(
@@ -188,6 +192,12 @@ class Task(AudioTask):
 
     @property
     def graph_inputs(self) -> ArrayInputs:
+        if not self.recognizer.has_graph:
+            raise WrongCheckpoint(
+                "config.json",
+                f"is that of a {self.checkpoint.config.model_type} model, which is not exported",
+                "use save_mode: pretrained",
+            )
         inputs = super().graph_inputs
         return SpeechInputs(inputs.example) if self.recognizer.writes else inputs
 
@@ -219,17 +229,19 @@ class Task(AudioTask):
         row = self._checked(self.extract(samples))
         return SpeechRow(row.features, row.size, stride, settings)
 
-    def _chunks(self, parameters: Any, samples: int) -> list[tuple[int, int, Stride | None]]:
+    def _chunks(self, parameters: Any, audio: Samples) -> list[tuple[int, int, Stride | None]]:
         """Return the first sample, the length and the stride of each chunk.
 
         Raises:
             BadRequest: chunks overlap as a whole.
             RequestTooLarge: chunks are too long for the model, or overlap too much.
         """
-        seconds = parameters.chunk_length_s
+        seconds, samples = parameters.chunk_length_s, len(audio)
         if seconds is None and samples <= self._whole_samples:
             return [(0, samples, None)]
         seconds = self._check_chunk(seconds)
+        if not self.recognizer.overlaps:
+            return [(*each, None) for each in pieces(audio, self._aligned(seconds))]
         stride = parameters.stride_length_s
         sides = (
             stride if isinstance(stride, list) else [seconds / 6 if stride is None else stride] * 2
@@ -274,11 +286,33 @@ class Task(AudioTask):
     def _whole_samples(self) -> float:
         """The maximum number of samples of audio that is read as a whole."""
         most = self.recognizer.max_chunk_seconds
-        return self.most_samples if most is None else most * self.sampling_rate
+        whole = self.most_samples if most is None else most * self.sampling_rate
+        return whole if self.recognizer.overlaps else min(whole, self.most_samples)
 
     def _aligned(self, seconds: float) -> int:
         alignment = self.recognizer.alignment
         return round(seconds * self.sampling_rate / alignment) * alignment
+
+
+def pieces(audio: Samples, length: int) -> list[tuple[int, int]]:
+    """Return the first sample and the length of the pieces of audio, which do not overlap.
+
+    Each ends at the quietest place of the last sixth of the longest that it may be.
+
+    Args:
+        audio: the samples. Shape: (samples,).
+        length: the maximum number of samples of a piece.
+    """
+    found: list[tuple[int, int]] = []
+    start, pause = 0, min(PAUSE, length // 6)
+    count = length // 6 // pause
+    while len(audio) - start > length:
+        first = start + length - count * pause
+        places = audio[first : start + length].reshape(count, pause)
+        end = first + int(np.square(places).sum(axis=1).argmin()) * pause
+        found.append((start, end - start))
+        start = end
+    return [*found, (start, len(audio) - start)]
 
 
 def _by_settings(

@@ -76,6 +76,11 @@ VALUES: dict[str, dict[str, Any]] = {
     "clip_text_model": {"projection_dim": 32},
     "clip_vision_model": {**VIT, "projection_dim": 32},
     "convnext": {**PYRAMID, "image_size": 32},
+    "moonshine": {
+        **{f"{part}_num_hidden_layers": 2 for part in ("encoder", "decoder")},
+        **{f"{part}_num_attention_heads": 2 for part in ("encoder", "decoder")},
+        **{f"{part}_num_key_value_heads": 2 for part in ("encoder", "decoder")},
+    },
     "mm-grounding-dino": {**DETECTOR, "decoder_layers": 2},
     "modernvbert": {"pixel_shuffle_factor": 2},
     "paligemma": {"projection_dim": 32},

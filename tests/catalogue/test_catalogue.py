@@ -61,7 +61,6 @@ WITHOUT_A_MODE: dict[str, tuple[str | type[KitError], *tuple[str, ...]]] = {
     ),
     "jina-reranker-v3": (ModeNotCertain, "JinaForRanking"),
     "kokoro": (WrongCheckpoint, "model_type"),
-    "moonshine": ("automatic_speech_recognition", "moonshine", "CTC"),
     "nomic-embed-text-v2-moe": (WrongCheckpoint, "num_experts 4"),
     "nv-embed": (WrongCheckpoint, "nvembed", NOT_RUN),
     "qwen3-vl-embedding": (

@@ -1,7 +1,7 @@
-"""Recognizers of speech: CTC models, which have a letter for each frame, and Whisper, which writes.
+"""Recognizers of speech: CTC models, which have a letter for each frame, Whisper and Moonshine.
 
-Both take the chunks of an audio file and return a text and its parts, as transformers'
-automatic-speech-recognition pipeline does, whose functions join the chunks.
+They take the chunks of an audio file and return a text and its parts. Those of CTC models and of
+Whisper are joined by functions of transformers' automatic-speech-recognition pipeline.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ...process.ranks import seeded
 
 # Samples of a chunk, and those at its two ends that other chunks have, too.
 Stride = tuple[int, int, int]
-WHISPER = "whisper"
+WHISPER, MOONSHINE = "whisper", "moonshine"
 # The defaults of the pipeline.
 NUM_BEAMS = 5
 NEW_TOKENS = 256
@@ -48,6 +48,12 @@ CTC_CHUNK_SECONDS = 30.0
 SPECIAL_TOKENS = 8
 # Each has a score for every word of the vocabulary.
 COMPARED_TOKENS = 16
+# The longest audio that Moonshine is trained with, and its most tokens for a second of it, with
+# which its model card ends texts that repeat themselves.
+MOONSHINE_SECONDS = 30.0
+TOKENS_PER_SECOND = 6.5
+# Of short audio, whose only word may have several tokens.
+MIN_NEW_TOKENS = 8
 
 
 class LanguageRecorder(StoppingCriteria):
@@ -97,6 +103,8 @@ class Recognizer(ABC):
         alignment: the number of samples of which the length of a chunk is a multiple.
         warmup: the settings of rows that run at load.
         writes: whether its models write texts, token by token.
+        overlaps: whether chunks overlap; others end at pauses.
+        has_graph: whether its models are exported.
     """
 
     chunk_seconds: float
@@ -105,6 +113,8 @@ class Recognizer(ABC):
     alignment: int
     warmup: ClassVar[Mapping[str, Any]] = {}
     writes: ClassVar[bool] = False
+    overlaps: ClassVar[bool] = True
+    has_graph: ClassVar[bool] = True
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.checkpoint = checkpoint
@@ -156,7 +166,7 @@ class CtcRecognizer(Recognizer):
                 "return_timestamps is true, and this model has those of letters and words; send"
                 ' "char" or "word".'
             )
-        given = [name for name in parameters.of_whisper if getattr(parameters, name) is not None]
+        given = [name for name in parameters.of_writing if getattr(parameters, name) is not None]
         if given:
             raise Unprocessable(f"{given[0]} cannot be done by a CTC model; leave it out.")
 
@@ -200,21 +210,55 @@ class CtcRecognizer(Recognizer):
         return {"text": offset[kind], "timestamp": seconds}
 
 
-class WhisperRecognizer(Recognizer):
-    """Whisper, which writes the text of 30 seconds, in a language or translated to English."""
+class WritingRecognizer(Recognizer):
+    """Models that write the text of a chunk, token by token.
+
+    Attributes:
+        base: the generation config of the checkpoint.
+        most_new_tokens: the maximum number of tokens of a text.
+    """
 
     outputs = ("tokens",)
     alignment = 1
     warmup: ClassVar[Mapping[str, Any]] = {"max_new_tokens": 4}
     writes = True
+    most_new_tokens: int
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        super().__init__(checkpoint)
+        self.base = with_checked_defaults(checkpoint.generation_config, checkpoint.config)
+
+    def check_new_tokens(self, parameters: Any) -> None:
+        """Check the maximum number of tokens of a text.
+
+        Raises:
+            TextTooLong: it is more than a text of the model has.
+        """
+        if (parameters.max_new_tokens or 0) > self.most_new_tokens:
+            raise TextTooLong(
+                f"max_new_tokens is {parameters.max_new_tokens:,}, and this model's texts have at"
+                f" most {self.most_new_tokens:,} tokens; ask for fewer."
+            )
+
+    def with_text(self, model: Model, row: ArrayRow) -> ArrayRow:
+        config = copy.deepcopy(self.base)
+        config.num_beams = config.num_return_sequences = 1
+        config.max_new_tokens = min(COMPARED_TOKENS, self.most_new_tokens)
+        found = model.generate_outputs(stack([row]), config, return_dict_in_generate=True)
+        # The last token is compared only: none is read after it.
+        tokens = found["sequences"][0, :-1].numpy()
+        return replace(row, features={**row.features, WRITTEN: tokens})
+
+
+class WhisperRecognizer(WritingRecognizer):
+    """Whisper, which writes the text of 30 seconds, in a language or translated to English."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         super().__init__(checkpoint)
         extractor: Any = checkpoint.feature_extractor
         self.chunk_seconds = self.max_chunk_seconds = float(extractor.chunk_length)
-        self.base = with_checked_defaults(checkpoint.generation_config, checkpoint.config)
         self._time_precision = extractor.chunk_length / checkpoint.config.max_source_positions
-        self._positions = int(checkpoint.config.max_target_positions)
+        self.most_new_tokens = int(checkpoint.config.max_target_positions) // 2
 
     def check(self, parameters: Any) -> None:
         if parameters.return_timestamps == "char":
@@ -236,12 +280,7 @@ class WhisperRecognizer(Recognizer):
                     f" {key}; leave it out."
                 )
         self._check_language(parameters)
-        available = self._positions // 2
-        if (parameters.max_new_tokens or 0) > available:
-            raise TextTooLong(
-                f"max_new_tokens is {parameters.max_new_tokens:,}, and this model's texts have at"
-                f" most {available:,} tokens; ask for fewer."
-            )
+        self.check_new_tokens(parameters)
 
     def settings(self, parameters: Any) -> dict[str, Any]:
         own = parameters.for_generate
@@ -286,15 +325,6 @@ class WhisperRecognizer(Recognizer):
         if not isinstance(found, Mapping):
             return {"tokens": found, **kept}
         return {"tokens": found["sequences"], "timestamps": _timestamps(found), **kept}
-
-    def with_text(self, model: Model, row: ArrayRow) -> ArrayRow:
-        config = copy.deepcopy(self.base)
-        config.num_beams = config.num_return_sequences = 1
-        config.max_new_tokens = min(COMPARED_TOKENS, self._positions // 2)
-        found = model.generate_outputs(stack([row]), config, return_dict_in_generate=True)
-        # The last token is compared only: none is read after it.
-        tokens = found["sequences"][0, :-1].numpy()
-        return replace(row, features={**row.features, WRITTEN: tokens})
 
     def decode(
         self, parameters: Any, rows: Sequence[SpeechRow], outputs: Sequence[Outputs]
@@ -382,8 +412,68 @@ class WhisperRecognizer(Recognizer):
             first, *others = self.tokenizer.get_prompt_ids(prompt).tolist()
         except ValueError:
             raise BadRequest("prompt has a special token of this model; leave it out.") from None
-        most = self._positions // 2 - 1 - SPECIAL_TOKENS
+        most = self.most_new_tokens - 1 - SPECIAL_TOKENS
         return [first, *others[-most:]]
+
+
+class MoonshineRecognizer(WritingRecognizer):
+    """Moonshine, which writes the text of audio of any length up to 30 seconds.
+
+    Texts are as long as its model card allows, 6.5 tokens for a second.
+    """
+
+    chunk_seconds = max_chunk_seconds = MOONSHINE_SECONDS
+    overlaps = has_graph = False
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        super().__init__(checkpoint)
+        self.most_new_tokens = int(checkpoint.config.max_position_embeddings) - 1
+
+    def check(self, parameters: Any) -> None:
+        names = ("return_timestamps", "return_language", "language", "task", "prompt")
+        for name in (*names, "stride_length_s"):
+            if getattr(parameters, name) is not None:
+                raise Unprocessable(f"{name} cannot be done by Moonshine; leave it out.")
+        self.check_new_tokens(parameters)
+
+    def settings(self, parameters: Any) -> dict[str, Any]:
+        own: dict[str, Any] = parameters.for_generate
+        return own
+
+    def run(
+        self, model: Model, batch: Batch, settings: Mapping[str, Any], deadline: Deadline
+    ) -> Mapping[str, torch.Tensor]:
+        options = dict(settings)
+        seed = options.pop("seed", None)
+        seconds = batch["input_values"].shape[1] / self.sampling_rate
+        # The model card's maximum has the token that begins a text.
+        most = max(MIN_NEW_TOKENS, int(TOKENS_PER_SECOND * seconds) - 1)
+        config = copy.deepcopy(self.base)
+        config.num_beams = config.num_return_sequences = 1
+        config.max_length, config.max_new_tokens = None, min(most, self.most_new_tokens)
+        config.do_sample = bool(options.get("temperature"))
+        if not config.do_sample:
+            options.pop("temperature", None)
+        config.update(**options)
+        criterion = DeadlineCriterion(deadline)
+        with seeded(seed):
+            found = model.generate_outputs(
+                batch, config, stopping_criteria=StoppingCriteriaList([criterion])
+            )
+        if criterion.reached:
+            raise DeadlineExceeded
+        return {"tokens": found}
+
+    def decode(
+        self, parameters: Any, rows: Sequence[SpeechRow], outputs: Sequence[Outputs]
+    ) -> dict[str, Any]:
+        texts = [
+            self.tokenizer.decode(each["tokens"].astype(np.int64), skip_special_tokens=True)
+            for each in outputs
+        ]
+        if len(texts) == 1:
+            return {"text": texts[0]}
+        return {"text": " ".join(text.strip() for text in texts if text.strip())}
 
 
 def _code(language: str) -> str:
@@ -405,14 +495,16 @@ def recognizer_of(checkpoint: Checkpoint, auto_class: str) -> Recognizer:
     """Return the recognizer of a checkpoint.
 
     Raises:
-        WrongCheckpoint: its model writes texts, and is not Whisper.
+        WrongCheckpoint: its model writes texts, and is neither Whisper nor Moonshine.
     """
     if auto_class == "AutoModelForCTC":
         return CtcRecognizer(checkpoint)
     if checkpoint.config.model_type == WHISPER:
         return WhisperRecognizer(checkpoint)
+    if checkpoint.config.model_type == MOONSHINE:
+        return MoonshineRecognizer(checkpoint)
     raise WrongCheckpoint(
         "config.json",
         f"is that of a {checkpoint.config.model_type} model",
-        "use a CTC model or Whisper for this mode",
+        "use a CTC model, Whisper or Moonshine for this mode",
     )

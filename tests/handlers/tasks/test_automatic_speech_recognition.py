@@ -15,6 +15,7 @@ from transformers import AutoFeatureExtractor, AutoTokenizer, pipeline
 
 from hf_serve.handlers.errors import WrongCheckpoint
 from hf_serve.handlers.process.deadline import Deadline
+from hf_serve.handlers.tasks.automatic_speech_recognition import pieces
 from hf_serve.handlers.telemetry.metrics import Meter
 from hf_serve.handlers.types.request import Request
 from tests import sounds
@@ -229,11 +230,83 @@ def test_a_deadline_ends_a_text(whisper: tuple[Any, Served]) -> None:
     assert outcome.status == 503
 
 
+@pytest.fixture(scope="module")
+def moonshine(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Served]:
+    folder = sounds.write_moonshine(tmp_path_factory.mktemp("moonshine") / "model")
+    return folder, Served(folder, MODE)
+
+
+def written(folder: Path, audio: Any, **options: Any) -> str:
+    """Return what Moonshine writes, with the maximum of its model card but for short audio."""
+    model: Any = transformers.MoonshineForConditionalGeneration.from_pretrained(folder)
+    extractor = AutoFeatureExtractor.from_pretrained(folder)
+    inputs = extractor(audio, sampling_rate=sounds.RATE, return_tensors="pt")
+    most = max(9, int(6.5 * len(audio) / sounds.RATE))
+    (ids,) = model.generate(**inputs, **{"max_length": most, **options})
+    return str(AutoTokenizer.from_pretrained(folder).decode(ids, skip_special_tokens=True))
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{}, {"num_beams": 3, "repetition_penalty": 1.3}, {"temperature": 0, "max_new_tokens": 3}],
+)
+def test_answers_of_moonshine_are_those_of_generate(
+    moonshine: tuple[Path, Served], parameters: dict[str, Any]
+) -> None:
+    folder, model = moonshine
+    theirs = {name: value for name, value in parameters.items() if name != "temperature"}
+    if "max_new_tokens" in theirs:
+        theirs["max_length"] = theirs.pop("max_new_tokens") + 1
+    given = [*SOUNDS[:2], LONG[1]]
+    expected = [{"text": written(folder, each, **theirs)} for each in given]
+    assert len({each["text"] for each in expected}) > 1
+    compare(model, expected, given, parameters)
+
+
+def test_moonshine_reads_long_audio_in_pieces(moonshine: tuple[Path, Served]) -> None:
+    folder, model = moonshine
+    found = [LONG[0][start : start + length] for start, length in pieces(LONG[0], 32_000)]
+    assert len(found) > 2
+    texts = [written(folder, each).strip() for each in found]
+    expected = {"text": " ".join(text for text in texts if text)}
+    assert model.ask(encoded(file_of(LONG[0])), chunk_length_s=2) == expected
+
+
+def test_pieces_end_at_pauses_and_have_all_samples() -> None:
+    audio = np.ones(50_000, np.float32)
+    audio[14_400:16_000] = audio[28_500:30_500] = 0.01
+    found = pieces(audio, 16_000)
+    assert [start for start, _ in found] == [0, 14_400, 28_800, 43_200]
+    assert sum(length for _, length in found) == len(audio)
+    assert all(1_600 <= length <= 16_000 for _, length in found)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "status", "facts"),
+    [
+        ({"language": "en"}, 422, ["language"]),
+        ({"return_timestamps": True}, 422, ["return_timestamps"]),
+        ({"stride_length_s": 1}, 422, ["stride_length_s"]),
+        ({"max_new_tokens": 64}, 413, ["64", "63"]),
+        ({"chunk_length_s": 31}, 413, ["31", "30"]),
+    ],
+)
+def test_what_moonshine_cannot_do_is_refused(
+    moonshine: tuple[Path, Served], parameters: Any, status: int, facts: list[str]
+) -> None:
+    assert moonshine[1].refuse(TEXTS[0], **parameters) == (status, Sentence(*facts))
+
+
+def test_moonshine_is_not_exported(moonshine: tuple[Path, Served]) -> None:
+    with refused(WrongCheckpoint, "moonshine", "pretrained"):
+        _ = moonshine[1].engine.task.graph_inputs
+
+
 def test_other_models_that_write_are_refused(tmp_path: Path) -> None:
     folder = sounds.write(tmp_path / "model", WHISPER)
     config = transformers.Speech2TextConfig(architectures=["Speech2TextForConditionalGeneration"])
     config.save_pretrained(folder)
-    with refused(WrongCheckpoint, "CTC", "Whisper"):
+    with refused(WrongCheckpoint, "CTC", "Whisper", "Moonshine"):
         Served(folder, MODE)
 
 
