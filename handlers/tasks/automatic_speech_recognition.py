@@ -195,7 +195,7 @@ class Task(AudioTask):
         if not self.recognizer.has_graph:
             raise WrongCheckpoint(
                 "config.json",
-                f"is that of a {self.checkpoint.config.model_type} model, which is not exported",
+                f"is of a {self.checkpoint.config.model_type} model, which is not exported",
                 "use save_mode: pretrained",
             )
         inputs = super().graph_inputs

@@ -1,7 +1,7 @@
 """Recognizers of speech: CTC models, which have a letter for each frame, Whisper and Moonshine.
 
-They take the chunks of an audio file and return a text and its parts. Those of CTC models and of
-Whisper are joined by functions of transformers' automatic-speech-recognition pipeline.
+They take the chunks of an audio file and return a text and its parts. Functions of transformers'
+automatic-speech-recognition pipeline join the chunks of CTC models and of Whisper.
 """
 
 from __future__ import annotations
