@@ -5,6 +5,7 @@ transformers initializes a missing head with random weights.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from copy import deepcopy
 from inspect import signature
@@ -39,8 +40,35 @@ KNOWN_BEFORE = frozenset(
 )
 # Models of queries and of the images of pages, which `late_interaction` compares.
 FAMILIES_OF_PAGES = ("colmodernvbert", "colpali", "colqwen2")
+# Keys of configs with a number of layers; the largest models have about 130.
+LAYER_COUNTS = re.compile("layers$|^n_layer$|depths?$")
+MAX_LAYERS = 1_000
 # Decoders by their other modes, which read in both directions.
 BOTH_DIRECTIONS = ("xlnet",)
+
+
+def check_layers(values: Any, name: str) -> None:
+    """Check that the values of a config have no count of layers that takes forever to build.
+
+    Args:
+        values: the content of the config; one of a part may be in it.
+        name: the name of its file, for errors.
+
+    Raises:
+        WrongCheckpoint: there are more than :data:`MAX_LAYERS` layers.
+    """
+    if not isinstance(values, dict):
+        return
+    for key, value in values.items():
+        check_layers(value, name)
+        counts = value if isinstance(value, list) else [value]
+        most = max((each for each in counts if isinstance(each, int)), default=0)
+        if LAYER_COUNTS.search(key) and most > MAX_LAYERS:
+            raise WrongCheckpoint(
+                name,
+                f"has {key}: {most:,}, and a model may have {MAX_LAYERS:,} layers",
+                f"correct {name}",
+            )
 
 
 def check_head(config: PreTrainedConfig, handler: HandlerSection, auto_class_name: str) -> None:

@@ -31,6 +31,7 @@ from ..batching.words import PROMPTS, WORDS
 from ..config.handler_section import HandlerSection
 from ..config.messages import quote
 from ..errors import WrongCheckpoint, summarize
+from .architecture import check_layers
 from .checkpoint import Checkpoint
 from .checkpoint_files import CONFIG, GLINER
 from .probe_rows import RowMaker
@@ -250,8 +251,9 @@ def encoder_config(
         values: what the file `name` says of it; by default it is a DeBERTa.
 
     Raises:
-        WrongCheckpoint: transformers has no such model.
+        WrongCheckpoint: transformers has no such model, or it has too many layers.
     """
+    check_layers(values, name)
     known = {key: value for key, value in values.items() if not key.startswith("_")}
     kind = known.pop("model_type", None) or "deberta-v2"
     try:

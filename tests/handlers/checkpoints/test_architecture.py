@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,13 @@ from transformers import (
     ViTConfig,
 )
 
-from hf_serve.handlers.checkpoints.architecture import base_class_for, check_computation, check_head
+from hf_serve.handlers.checkpoints.architecture import (
+    MAX_LAYERS,
+    base_class_for,
+    check_computation,
+    check_head,
+)
+from hf_serve.handlers.checkpoints.checkpoint import Checkpoint
 from hf_serve.handlers.config.handler_section import HandlerSection
 from hf_serve.handlers.errors import WrongCheckpoint
 from hf_serve.scripts.hub.download import check_compatible
@@ -229,3 +236,20 @@ def test_a_model_that_reads_no_tokens_has_no_vectors_of_texts(family: str) -> No
 )
 def test_a_model_with_an_encoder_has_vectors(family: str, auto_class: str) -> None:
     assert base_class_for(AutoConfig.for_model(family, d_model=16)) == auto_class
+
+
+@pytest.mark.parametrize(
+    ("values", "key"),
+    [
+        ({"model_type": "bert", "num_hidden_layers": 10**9}, "num_hidden_layers"),
+        ({"model_type": "gpt2", "n_layer": 10**9}, "n_layer"),
+        ({"model_type": "clip", "text_config": {"num_hidden_layers": 1_001}}, "num_hidden_layers"),
+        ({"model_type": "swin", "depths": [2, 10**9]}, "depths"),
+    ],
+)
+def test_a_config_with_too_many_layers_is_refused_before_it_is_built(
+    tmp_path: Path, values: dict[str, Any], key: str
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    with refused(WrongCheckpoint, "config.json", key, MAX_LAYERS):
+        Checkpoint.read(tmp_path, handler())
