@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from functools import partial
@@ -35,7 +35,12 @@ from hf_serve.hosts.asgi.pool_limits import (
 )
 from hf_serve.hosts.command_line import plain_errors
 from hf_serve.scripts import create_archive, download_models, serve
-from hf_serve.scripts.archives.model_store import read_file, why_unreadable
+from hf_serve.scripts.archives.model_store import (
+    list_archives,
+    packed_version,
+    read_file,
+    why_unreadable,
+)
 from hf_serve.scripts.hub.catalogue import CatalogueEntry, find_in_catalogue
 from hf_serve.scripts.hub.client import Hub
 from hf_serve.scripts.installation import command_line
@@ -122,6 +127,8 @@ def main(
         keys = ["--api-key-file", str(api_key_file.resolve())] if api_key_file else []
         limits = on_demand.arguments() if on_demand else []
         serve_in_process(archives, ["--port", str(port), *keys, *limits])
+    for notice in _other_versions(archives, store):
+        console.print(notice, markup=False)
     serve.start(
         models=[path.stem for path in archives],
         port=torchserve_port,
@@ -257,6 +264,20 @@ def serve_in_process(archives: Sequence[Path], options: Sequence[str]) -> NoRetu
     arguments = ["-m", "hf_serve.hosts.asgi", *map(str, map(Path.absolute, archives)), *options]
     console.file.flush()
     os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606
+
+
+def _other_versions(archives: Sequence[Path], store: Path) -> Iterator[str]:
+    """Yield a sentence about each archive that is not served, as another version is the default."""
+    served = list_archives(store, [path.stem for path in archives])
+    for path in archives:
+        file = served[path.stem]
+        if file != path.name:
+            version = packed_version(path)
+            switch = command_line("rollout", "to", path.stem, version)
+            yield (
+                f"{path.stem} is served from {file}, its default version; {path.name} is version"
+                f" {version}, and `{switch}` makes it the default."
+            )
 
 
 def _require_stopped(folder: Path) -> None:

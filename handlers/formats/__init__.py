@@ -126,8 +126,9 @@ def find_problem(config: ModelConfig, save_mode: str) -> str | None:
         check_config(config.with_save_mode(save_mode))
     except WrongConfig as error:
         return error.problem
-    missing = get(save_mode).missing_packages
-    return f"{missing[0]} is not installed" if missing else None
+    own = get(save_mode)
+    missing = own.missing_packages(tasks.get(config.handler.mode))
+    return f"{missing[0]} is not installed ({own.packages[missing[0]]})" if missing else None
 
 
 def plan(config: ModelConfig) -> ModelConfig:

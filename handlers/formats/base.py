@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -65,20 +65,22 @@ class BaseFormat(ABC):
 
     Attributes:
         packages: the install command of each required package other than torch and transformers.
+        generation_packages: those of them that only modes that generate texts require.
     """
 
     capabilities: ClassVar[FormatCapabilities] = FormatCapabilities()
     packages: ClassVar[Mapping[str, str]] = {}
+    generation_packages: ClassVar[Sequence[str]] = ()
 
     @property
     def name(self) -> str:
         """The value of `save_mode`, which is the module name of the format."""
         return type(self).__module__.rpartition(".")[2]
 
-    @property
-    def missing_packages(self) -> list[str]:
-        """The required packages that are not installed."""
-        return [package for package in self.packages if not is_installed(package)]
+    def missing_packages(self, task: type[BaseTask[Any, Any]]) -> list[str]:
+        """Return the packages that a mode requires and that are not installed."""
+        others = () if task.description.generation.texts else self.generation_packages
+        return [name for name in self.packages if name not in others and not is_installed(name)]
 
     def check(self, config: ModelConfig, task: type[BaseTask[Any, Any]]) -> None:
         """Check that the format supports a task and the keys of a YAML.

@@ -98,6 +98,7 @@ class Format(BaseFormat):
         "optimum.intel.openvino": "pip install openvino openvino-tokenizers nncf, and optimum and"
         " optimum-intel with --no-deps",
     }
+    generation_packages = ("openvino_genai", "optimum.intel.openvino")
 
     def __init__(self) -> None:
         # Measuring takes minutes, and a model that changes too many labels is exported again.

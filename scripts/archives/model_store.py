@@ -9,6 +9,7 @@ import zipfile
 import zlib
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import yaml
@@ -70,7 +71,8 @@ def list_archives(store: Path, names: Collection[str] = ()) -> dict[str, str]:
 
     If a model is packed in several formats, a .mar takes precedence over a .tar.gz, and that over
     a folder. Of the versions of a model, `NAME@VERSION.mar`, the default is listed: the one that a
-    rollout has set, otherwise the newest; one without a version is the oldest.
+    rollout has set, otherwise the newest. A file without a version has the one of its manifest, and
+    is the oldest.
 
     Raises:
         ArchiveNotFound: the store is empty, or lacks one of `names`.
@@ -93,17 +95,30 @@ def _default_versions(store: Path, found: Mapping[str, str]) -> dict[str, str]:
     for stem in found:
         name, version = split(stem)
         versions[name] += [version] if version else []
-    return {name: _default(name, known, found, defaults) for name, known in versions.items()}
+    return {
+        name: found[_default(store, name, known, found, defaults.get(name))]
+        for name, known in versions.items()
+    }
 
 
 def _default(
-    name: str, versions: list[str], found: Mapping[str, str], defaults: Mapping[str, str]
+    store: Path, name: str, versions: list[str], found: Mapping[str, str], chosen: str | None
 ) -> str:
+    """Return the name of the archive of the default version, without its suffix."""
     if not versions:
-        return found[name]
-    chosen = defaults.get(name)
-    version = chosen if chosen in versions else newest(versions)
-    return found[versioned(name, version)]
+        return name
+    if chosen in versions:
+        return versioned(name, str(chosen))
+    if chosen and name in found and packed_version(store / found[name]) == chosen:
+        return name
+    return versioned(name, newest(versions))
+
+
+def packed_version(path: Path) -> str | None:
+    """Return the version in the manifest of an archive; None where it cannot be read."""
+    with suppress(OSError, LookupError, ValueError, TypeError, *UNREADABLE):
+        return str(json.loads(read_file(path, MANIFEST.as_posix()))["model"]["modelVersion"])
+    return None
 
 
 SEPARATOR = "@"

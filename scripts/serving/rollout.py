@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 from hf_serve.handlers.errors import KitError
-from hf_serve.scripts.archives.model_store import versioned, write_default
+from hf_serve.scripts.archives.model_store import packed_version, versioned, write_default
 from hf_serve.scripts.archives.verification import SignedStore
 from hf_serve.scripts.installation import command_line
 from hf_serve.scripts.paths import MODEL_STORE
@@ -192,6 +192,8 @@ class Rollout:
         for suffix in SUFFIXES:
             if (self.store / f"{stem}{suffix}").exists():
                 return f"{stem}{suffix}"
+            if packed_version(self.store / f"{self.model}{suffix}") == version:
+                return f"{self.model}{suffix}"
         is_usual = self.store.resolve() == MODEL_STORE.resolve()
         to = [] if is_usual else ["--export-path", self.store]
         command = command_line(

@@ -38,7 +38,7 @@ from hf_serve.scripts.serving.workdirs import RUN_FOLDER, SERVER_FOLDER
 from tests.catalogue.checkpoints import write
 from tests.checkout import copy_repository
 from tests.overlay import activated, make_overlay
-from tests.sentences import refused
+from tests.sentences import Sentence, refused
 from tests.serving import Served
 from tests.standins.archives import SLOW, write_archive
 from tests.standins.checkpoints import write_checkpoint
@@ -148,7 +148,14 @@ def test_a_command_asks_an_adapter() -> None:
 
 
 def _write_packed(path: Path, config: object = None) -> Path:
-    manifest = {"model": {"modelName": "m", "handler": "h.py", "configFile": CONFIG_FILE}}
+    manifest = {
+        "model": {
+            "modelName": "m",
+            "modelVersion": "1.0",
+            "handler": "h.py",
+            "configFile": CONFIG_FILE,
+        }
+    }
     with zipfile.ZipFile(path, "w") as packed:
         packed.writestr("MAR-INF/MANIFEST.json", json.dumps(manifest))
         packed.writestr(CONFIG_FILE, yaml.safe_dump(config or ARCHIVED))
@@ -324,6 +331,14 @@ def test_all_is_prepared_before_the_server_starts(
 
     monkeypatch.setattr(run_model, "example_of", example)
     monkeypatch.setattr(serve, "start", lambda **_: calls.append("start"))
-    monkeypatch.setattr(run_model, "archive_of", lambda *_: _write_packed(tmp_path / "m.mar"))
+    monkeypatch.setattr(run_model, "archive_of", lambda *given: _write_packed(given[-1] / "m.mar"))
     run_model.main(["m"], port=free_ports().inference, folder=tmp_path / "run")
     assert calls == ["example", "start"]
+
+
+def test_an_archive_beside_another_default_version_is_named(tmp_path: Path) -> None:
+    archive = _write_packed(tmp_path / "m.mar")
+    assert list(run_model._other_versions([archive], tmp_path)) == []
+    (tmp_path / "m@2.0.mar").touch()
+    (notice,) = run_model._other_versions([archive], tmp_path)
+    assert notice == Sentence("m@2.0.mar", "m.mar", "1.0", "to m 1.0")

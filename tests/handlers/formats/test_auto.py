@@ -162,6 +162,18 @@ def test_a_missing_package_leaves_the_checkpoint(monkeypatch: pytest.MonkeyPatch
     assert (choice.save_mode, "openvino is not installed" in choice.reason) == ("pretrained", True)
 
 
+@pytest.mark.parametrize(
+    ("mode", "is_needed"), [("sequence_classification", False), ("text_generation", True)]
+)
+def test_only_modes_that_generate_texts_need_the_packages_of_generation(
+    monkeypatch: pytest.MonkeyPatch, mode: str, is_needed: bool
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setitem(sys.modules, "optimum.intel.openvino", None)
+    problem = formats.find_problem(config(mode=mode), "openvino")
+    assert ("optimum.intel.openvino is not installed" in str(problem)) is is_needed
+
+
 def test_keys_are_checked_against_the_format_that_is_chosen(
     machine: Callable[[str | None], None],
 ) -> None:

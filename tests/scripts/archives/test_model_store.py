@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,22 @@ def test_of_several_versions_the_newest_is_listed_and_one_without_a_version_is_t
     for file in ("qa.mar", "qa@1.9.mar", "qa@1.10.mar", "ner@2.0.mar"):
         (tmp_path / file).touch()
     assert list_archives(tmp_path) == {"ner": "ner@2.0.mar", "qa": "qa@1.10.mar"}
+
+
+def test_a_file_without_a_version_in_its_name_has_the_version_of_its_manifest(
+    tmp_path: Path,
+) -> None:
+    manifest = json.dumps({"model": {"modelName": "qa", "handler": "a", "modelVersion": "1.0"}})
+    with zipfile.ZipFile(tmp_path / "qa.mar", "w") as archive:
+        archive.writestr("MAR-INF/MANIFEST.json", manifest)
+    (tmp_path / "qa@2.0.mar").touch()
+    assert list_archives(tmp_path) == {"qa": "qa@2.0.mar"}
+    write_default(tmp_path, "qa", "1.0")
+    assert list_archives(tmp_path) == {"qa": "qa.mar"}
+    write_default(tmp_path, "qa", "1.5")
+    assert list_archives(tmp_path) == {"qa": "qa@2.0.mar"}
+    (tmp_path / "qa.mar").write_bytes(b"no archive")
+    assert list_archives(tmp_path) == {"qa": "qa@2.0.mar"}
 
 
 def test_the_version_that_a_rollout_has_set_is_listed(tmp_path: Path) -> None:
