@@ -19,6 +19,7 @@ import typer
 ROOT = Path(__file__).resolve().parents[1]
 TRACEBACK = "SHOW_TRACEBACK"
 INTERRUPTED = 130
+CLOSED_OUTPUT = 141  # as of a program that SIGPIPE ends
 # Errors whose message is a sentence for users. They are known by name, because the `KitError` of an
 # archive's `handlers` is another class than the `KitError` of this folder.
 WITH_SENTENCE = frozenset({"KitError", "ArchiveError", "WrongMar"})
@@ -28,8 +29,8 @@ WITH_SENTENCE = frozenset({"KitError", "ArchiveError", "WrongMar"})
 def plain_errors() -> Iterator[None]:
     """End the process with a sentence on stderr where the block, or the decorated command, raises.
 
-    The exit code is 1, and 130 for an interrupt. With `SHOW_TRACEBACK=1` in the environment the
-    traceback comes first.
+    The exit code is 1, 130 for an interrupt, and 141 where nothing reads the output any more. With
+    `SHOW_TRACEBACK=1` in the environment the traceback comes first.
     """
     try:
         yield
@@ -38,6 +39,10 @@ def plain_errors() -> Iterator[None]:
     except KeyboardInterrupt:
         typer.echo("Interrupted.", err=True)
         raise SystemExit(INTERRUPTED) from None
+    except BrokenPipeError:
+        # What reads the output, such as `head`, has ended; Python would write the rest at its exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(CLOSED_OUTPUT) from None
     except Exception as error:  # noqa: BLE001 - no command ends in a traceback
         if os.environ.get(TRACEBACK):
             traceback.print_exc()

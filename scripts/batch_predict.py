@@ -61,7 +61,7 @@ def main(
         Path | None, typer.Option(help="Use the archive only if it is signed with this key.")
     ] = None,
 ) -> None:
-    """Write each row with its columns, and `result` or `error`."""
+    """Predict the rows of files with Ray; each has its columns, and `result` or `error`."""
     require_environment("ray")
     sha256 = signed_digest(archive, public_key) if public_key else None
     ray = import_ray(local=address is None)

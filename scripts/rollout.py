@@ -1,4 +1,4 @@
-"""Roll out a new version of a served model: `to`, `back` and `status`."""
+"""Roll out a new version of a served model: `to`, `back`, `retire` and `status`."""
 
 from __future__ import annotations
 

@@ -198,7 +198,10 @@ def logs(
     for line in found:
         typer.echo(line)
     if lines and not (found or follow):
-        typer.echo(f"{path} has no such lines.", err=True)
+        server = Server.of(path.parents[1])
+        others = sorted(server.models) if server and model not in (None, *server.models) else []
+        unknown = f" There is no model {model}; there are {', '.join(others)}." if others else ""
+        typer.echo(f"{path} has no such lines.{unknown}", err=True)
     for line in following_lines(path, position, is_shown) if follow else ():
         typer.echo(line)
 

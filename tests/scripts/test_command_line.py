@@ -16,7 +16,7 @@ import typer
 from typer.testing import CliRunner
 
 from hf_serve.handlers.errors import KitError
-from hf_serve.hosts.command_line import plain_errors
+from hf_serve.hosts.command_line import CLOSED_OUTPUT, plain_errors
 from hf_serve.scripts.installation import ROOT
 from hf_serve.scripts.serving.ports import Ports
 from hf_serve.scripts.serving.properties import default_ports
@@ -207,3 +207,19 @@ def test_a_host_without_an_archive_says_so(module: str, tmp_path: Path) -> None:
     )
     assert ended.returncode == 1
     assert str(tmp_path) in ended.stderr and "Traceback" not in ended.stderr
+
+
+def test_a_command_ends_quietly_where_nothing_reads_its_output() -> None:
+    program = (
+        "from hf_serve.hosts.command_line import plain_errors\n"
+        "with plain_errors():\n"
+        "    while True:\n"
+        "        print('line', flush=True)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout and process.stderr
+        process.stdout.readline()
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait()) == ("", CLOSED_OUTPUT)

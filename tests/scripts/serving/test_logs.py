@@ -12,6 +12,8 @@ import typer
 
 from hf_serve.scripts import serve
 from hf_serve.scripts.serving.logs import SERVER_LOG, following_lines, last_lines, log_filter
+from hf_serve.scripts.serving.ports import Ports
+from hf_serve.scripts.serving.server import Server
 from tests.sentences import Sentence
 
 LINES = [
@@ -60,6 +62,12 @@ def test_a_log_without_such_lines_is_said(workdir: Path, capsys: Any) -> None:
     assert (printed.out, printed.err.strip()) == ("", Sentence(SERVER_LOG))
     serve.logs("other", lines=0, follow=False, problems=False, workdir=workdir)
     assert not capsys.readouterr().err
+
+
+def test_a_model_that_the_server_does_not_have_is_named(workdir: Path, capsys: Any) -> None:
+    Server(1, 0.0, {"sentiment": "sentiment.mar"}, Ports(), workdir, workdir).save()
+    serve.logs("other", lines=50, follow=False, problems=False, workdir=workdir)
+    assert capsys.readouterr().err.strip() == Sentence(SERVER_LOG, "other", "sentiment")
 
 
 def test_a_folder_without_logs_is_said(tmp_path: Path, capsys: Any) -> None:
