@@ -86,11 +86,12 @@ def traceable_masks() -> Iterator[None]:
         found: torch.Tensor | None = make(**given)
         return found
 
-    masks["sdpa"] = mask
+    # Not `masks["sdpa"] = mask`, which would hide what other libraries register later.
+    masks.register("sdpa", mask)
     try:
         yield
     finally:
-        masks["sdpa"] = make
+        masks.register("sdpa", make)
 
 
 @contextmanager

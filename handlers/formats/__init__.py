@@ -12,7 +12,6 @@ from .. import tasks
 from ..config.handler_section import AUTO, CHECKPOINT
 from ..config.model_config import ModelConfig
 from ..errors import ConfigError, WrongConfig, summarize
-from ..process.packages import is_installed
 from ..registry import FORMATS
 from .auto import FILE as CHOICE_FILE
 from .auto import VLLM, Choice, fastest, replacement, resolve_auto_dtype, with_vllm, without_export
@@ -115,7 +114,14 @@ def _may_have_vllm(config: ModelConfig, choice: Choice) -> bool:
         check_config(config.with_save_mode(CHECKPOINT, VLLM))
     except WrongConfig:
         return False
-    return is_installed(VLLM)
+    return _is_installed(VLLM)
+
+
+def _is_installed(package: str) -> bool:
+    # This import loads transformers, which check_config does not need.
+    from ..process.packages import is_installed  # noqa: PLC0415
+
+    return is_installed(package)
 
 
 def find_problem(config: ModelConfig, save_mode: str) -> str | None:
@@ -147,7 +153,7 @@ def resolve(config: ModelConfig, directory: Path, device: str) -> ModelConfig:
     choice = Choice.read(path) if path.is_file() else without_export(device)
     choice.log(config.handler.mode, device)
     # A worker on another device, or in another environment, runs the texts itself.
-    has_engine = device == choice.device and choice.engine and is_installed(choice.engine)
+    has_engine = device == choice.device and choice.engine and _is_installed(choice.engine)
     if choice.engine and not has_engine:
         logger.warning("engine: %s is not used, as this worker lacks it", choice.engine)
     return config.with_save_mode(choice.save_mode, choice.engine if has_engine else None)

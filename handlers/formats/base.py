@@ -65,7 +65,7 @@ class BaseFormat(ABC):
 
     Attributes:
         packages: the install command of each required package other than torch and transformers.
-        generation_packages: those of them that only modes that generate texts require.
+        generation_packages: the packages that only modes that generate texts require.
     """
 
     capabilities: ClassVar[FormatCapabilities] = FormatCapabilities()

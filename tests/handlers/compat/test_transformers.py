@@ -47,6 +47,7 @@ from transformers import (
     WhisperForConditionalGeneration,
     WhisperTokenizer,
     conversion_mapping,
+    masking_utils,
 )
 
 from hf_serve.handlers.compat import transformers as compat
@@ -126,6 +127,19 @@ def test_a_mask_of_windows_is_traced_for_any_length() -> None:
     with torch.no_grad(), traceable_masks():
         graph = torch.jit.trace(model, example_kwarg_inputs=inputs(5), check_trace=False)
         torch.testing.assert_close(graph(**inputs(9))[0], model(**inputs(9))[0])
+
+
+def test_masks_that_are_registered_after_a_trace_are_used() -> None:
+    masks = masking_utils.ALL_MASK_ATTENTION_FUNCTIONS
+    given = masks["sdpa"]
+    with traceable_masks():
+        assert masks["sdpa"] is not given
+    assert masks["sdpa"] is given
+    try:
+        masks.register("sdpa", print)
+        assert masks["sdpa"] is print
+    finally:
+        masks.register("sdpa", given)
 
 
 def test_without_masks_a_model_can_be_exported() -> None:

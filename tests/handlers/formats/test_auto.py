@@ -40,7 +40,7 @@ CONTINUOUS = config({"continuousBatching": True})
 def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], None]:
     """Replace the accelerators of this machine, which by default has none, and OpenVINO."""
     monkeypatch.setattr("hf_serve.handlers.formats.base.is_installed", lambda _: True)
-    monkeypatch.setattr(formats, "is_installed", lambda _: False)
+    monkeypatch.setattr(formats, "_is_installed", lambda _: False)
 
     def replace(accelerator: str | None) -> None:
         monkeypatch.setattr(placement, "find_accelerator", lambda: accelerator)
@@ -74,7 +74,7 @@ def test_generation_has_the_fastest_format_of_the_device_that_serves(
 @pytest.fixture
 def vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have vLLM installed."""
-    monkeypatch.setattr(formats, "is_installed", lambda _: True)
+    monkeypatch.setattr(formats, "_is_installed", lambda _: True)
 
 
 @pytest.mark.usefixtures("vllm")
@@ -121,7 +121,7 @@ def test_an_archive_has_the_engine_where_the_worker_has_it(
 ) -> None:
     machine("cuda")
     formats.choose(CONTINUOUS).write(tmp_path)
-    monkeypatch.setattr(formats, "is_installed", lambda _: installed)
+    monkeypatch.setattr(formats, "_is_installed", lambda _: installed)
     assert formats.resolve(CONTINUOUS, tmp_path, device).handler.engine == engine
     assert ("engine: vllm is not used" in caplog.text) == (engine is None)
 
