@@ -19,6 +19,7 @@ import transformers
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from ..config.handler_section import HandlerSection
+from ..config.messages import quote
 from ..errors import WrongCheckpoint, summarize
 
 # The auto classes of models without a head, which are a part of every model of their type, and of
@@ -69,6 +70,26 @@ def check_layers(values: Any, name: str) -> None:
                 f"has {key}: {most:,}, and a model may have {MAX_LAYERS:,} layers",
                 f"correct {name}",
             )
+
+
+def check_architectures(values: Any, name: str) -> None:
+    """Check that the architectures of a config are names; not every transformers does.
+
+    Args:
+        values: the content of the config.
+        name: the name of its file, for errors.
+
+    Raises:
+        WrongCheckpoint: they are of another type.
+    """
+    given = values.get("architectures") if isinstance(values, dict) else None
+    is_list = isinstance(given, list) and all(isinstance(each, str) for each in given)
+    if given is not None and not is_list:
+        raise WrongCheckpoint(
+            name,
+            f"has architectures: {quote(given)}, which are no list of names",
+            f"correct {name}",
+        )
 
 
 def check_head(config: PreTrainedConfig, handler: HandlerSection, auto_class_name: str) -> None:

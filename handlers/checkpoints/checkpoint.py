@@ -24,7 +24,7 @@ from ..compat.transformers import (
 from ..config.handler_section import HandlerSection
 from ..errors import WrongCheckpoint, summarize
 from . import nomic_bert
-from .architecture import check_computation, check_head, check_layers
+from .architecture import check_architectures, check_computation, check_head, check_layers
 from .checkpoint_files import files_in, missing_config
 from .probe_rows import RowMaker, probe_rows
 from .sentencepiece_files import has_sentencepiece_only, read_tokenizer
@@ -318,7 +318,9 @@ def _config(directory: Path, handler: HandlerSection) -> PreTrainedConfig:
     if not path.is_file():
         raise missing_config(files_in(directory), str(directory), directory.joinpath)
     with suppress(OSError, ValueError):  # `from_pretrained` says what is wrong
-        check_layers(json.loads(path.read_text(encoding="utf-8")), path.name)
+        values = json.loads(path.read_text(encoding="utf-8"))
+        check_layers(values, path.name)
+        check_architectures(values, path.name)
     try:
         config: PreTrainedConfig = AutoConfig.from_pretrained(
             directory,
