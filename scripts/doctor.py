@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import shutil
@@ -17,17 +16,17 @@ from urllib.parse import urlsplit
 
 import httpx
 import typer
-import yaml
 from packaging.requirements import Requirement
 
 from hf_serve.handlers import __version__
+from hf_serve.handlers.config.documents import parse_json, parse_yaml
 from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig
 from hf_serve.handlers.errors import KitError
 from hf_serve.handlers.process.resources import cpu_quota, memory_limit
 from hf_serve.hosts.command_line import plain_errors
 from hf_serve.hosts.mar import Mar, WrongMar
 from hf_serve.scripts.archives.manifest import MANIFEST_FILE
-from hf_serve.scripts.archives.model_store import list_archives
+from hf_serve.scripts.archives.model_store import list_archives, why_unreadable
 from hf_serve.scripts.archives.verification import verify_archive
 from hf_serve.scripts.installation import DISTRIBUTION
 from hf_serve.scripts.paths import CONFIG, MODEL_CONFIGS, MODEL_STORE
@@ -208,6 +207,9 @@ def check_archives(installation: Installation) -> Iterator[Finding]:
     unpacked = 0
     for name, file in archives.items():
         path = installation.model_store / file
+        if reason := why_unreadable(path):
+            yield Finding("problem", f"{file}: {reason}")
+            continue
         try:
             has_sums = verify_archive(path, installation.public_key)
             archive = _Archive.read(path)
@@ -262,8 +264,8 @@ class _Archive:
     @classmethod
     def read(cls, path: Path) -> _Archive:
         sizes, read = _contents(path)
-        manifest = json.loads(read(MANIFEST_FILE))["model"]
-        document = yaml.safe_load(read(manifest.get("configFile", CONFIG_FILE)))
+        manifest = parse_json(read(MANIFEST_FILE))["model"]
+        document = parse_yaml(read(manifest.get("configFile", CONFIG_FILE)))
         config = ModelConfig.parse(document, f"{path.name}: {CONFIG_FILE}")
         weights = sum(size for name, size in sizes.items() if name.endswith(WEIGHTS))
         code = read("handlers/__init__.py").decode() if "handlers/__init__.py" in sizes else ""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from hf_serve.handlers.config.documents import read_json
 from hf_serve.handlers.errors import KitError
 from hf_serve.hosts.command_line import plain_errors
 from hf_serve.scripts.paths import CONFIG, MODEL_STORE
@@ -141,7 +141,7 @@ def _read(path: Path | None) -> Any:
     if path is None:
         return None
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return read_json(path)
     except ValueError as error:
         raise KitError(f"{path} is not JSON ({error}); write one request to it.") from None
 

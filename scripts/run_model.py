@@ -20,6 +20,7 @@ import typer
 import yaml
 from rich.console import Console
 
+from hf_serve.handlers.config.documents import parse_json, parse_yaml
 from hf_serve.handlers.config.handler_section import CHECKPOINT, CUSTOM_MODE, HandlerSection, modes
 from hf_serve.handlers.config.messages import suggest
 from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig
@@ -328,14 +329,14 @@ def _handler_of(archive: Path) -> HandlerSection | None:
     """Return what an archive says of its model; None where the server says what is wrong."""
     if why_unreadable(archive) is None:
         with suppress(KitError, KeyError):
-            return ModelConfig.parse(yaml.safe_load(read_file(archive, CONFIG_FILE))).handler
+            return ModelConfig.parse(parse_yaml(read_file(archive, CONFIG_FILE))).handler
     return None
 
 
 def _checkpoint_of(archive: Path) -> Mapping[str, Any]:
     """Return the config.json in an archive; empty where there is none."""
     with suppress(KeyError, ValueError):
-        return dict(json.loads(read_file(archive, "config.json")))
+        return dict(parse_json(read_file(archive, "config.json")))
     return EMPTY
 
 

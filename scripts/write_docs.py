@@ -22,6 +22,7 @@ from pydantic import BaseModel
 from rich.console import Console
 
 from hf_serve.handlers import formats, tasks
+from hf_serve.handlers.config.documents import read_json
 from hf_serve.handlers.config.handler_section import (
     AUTO,
     CHECKPOINT,
@@ -192,7 +193,7 @@ def all_catalogued() -> str:
 
 def figures_of_catalogue(path: Path = CATALOGUE_FIGURES) -> str:
     """Return the table of what was measured of the catalogue, while nothing else ran."""
-    document = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"entries": {}}
+    document = read_json(path) if path.is_file() else {"entries": {}}
     rows = [
         (f"`{name}`", f"{measured['parameters'] / 1e6:.0f}", form, *_figures(measured[form]))
         for name, measured in document["entries"].items()

@@ -24,6 +24,8 @@ NOT_NULL = NUMBERS.filter(lambda value: value is not None)
 EMPTY = st.sampled_from(["", " ", "\n\t", {}, []])
 HALVES = st.sampled_from(["\ud83d", "a \udc00 b", "\udfff" * 9])
 KEYS = NAMES | HALVES
+# Deeper than Python and its JSON can read.
+NESTED_JSON = '{"a": ' * 100_000 + "1" + "}" * 100_000
 DEEP = st.integers(50, 400).map(lambda depth: json.loads("[" * depth + "]" * depth))
 NOT_INPUTS = (
     NUMBERS

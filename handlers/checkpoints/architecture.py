@@ -48,20 +48,26 @@ MAX_LAYERS = 1_000
 BOTH_DIRECTIONS = ("xlnet",)
 
 
-def check_layers(values: Any, name: str) -> None:
-    """Check that the values of a config have no count of layers that takes forever to build.
+def check_values(values: Any, name: str) -> None:
+    """Check what a config may say before transformers reads it.
 
     Args:
-        values: the content of the config; one of a part may be in it.
+        values: the content of the config.
         name: the name of its file, for errors.
 
     Raises:
-        WrongCheckpoint: there are more than :data:`MAX_LAYERS` layers.
+        WrongCheckpoint: it has too many layers, or its architectures are no names.
     """
+    _check_layers(values, name)
+    _check_architectures(values, name)
+
+
+def _check_layers(values: Any, name: str) -> None:
+    """Check that the values of a config have no count of layers that takes forever to build."""
     if not isinstance(values, dict):
         return
     for key, value in values.items():
-        check_layers(value, name)
+        _check_layers(value, name)
         counts = value if isinstance(value, list) else [value]
         most = max((each for each in counts if isinstance(each, int)), default=0)
         if LAYER_COUNTS.search(key) and most > MAX_LAYERS:
@@ -72,16 +78,8 @@ def check_layers(values: Any, name: str) -> None:
             )
 
 
-def check_architectures(values: Any, name: str) -> None:
-    """Check that the architectures of a config are names; not every transformers does.
-
-    Args:
-        values: the content of the config.
-        name: the name of its file, for errors.
-
-    Raises:
-        WrongCheckpoint: they are of another type.
-    """
+def _check_architectures(values: Any, name: str) -> None:
+    """Check that the architectures of a config are names; not every transformers does."""
     given = values.get("architectures") if isinstance(values, dict) else None
     is_list = isinstance(given, list) and all(isinstance(each, str) for each in given)
     if given is not None and not is_list:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from ..config.documents import read_json
 from ..config.handler_section import MEASURED, HandlerSection
 from ..errors import WrongCheckpoint
 
@@ -64,7 +65,7 @@ class CalibrationReport:
             WrongCheckpoint: the file is damaged.
         """
         try:
-            return cls(**json.loads(path.read_text(encoding="utf-8")))
+            return cls(**read_json(path))
         except (ValueError, TypeError):
             raise WrongCheckpoint(FILE, "is damaged", "pack the model again") from None
 

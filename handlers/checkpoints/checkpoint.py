@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -21,10 +20,11 @@ from ..compat.transformers import (
     read_image_processor,
     tokenizer_class,
 )
+from ..config.documents import read_json
 from ..config.handler_section import HandlerSection
 from ..errors import WrongCheckpoint, summarize
 from . import nomic_bert
-from .architecture import check_architectures, check_computation, check_head, check_layers
+from .architecture import check_computation, check_head, check_values
 from .checkpoint_files import files_in, missing_config
 from .probe_rows import RowMaker, probe_rows
 from .sentencepiece_files import has_sentencepiece_only, read_tokenizer
@@ -281,7 +281,7 @@ class Checkpoint:
         """The generation config in config.json, which transformers 5 leaves out of the config."""
         path = self.directory / "config.json"
         if self.config.is_encoder_decoder and path.is_file():
-            return GenerationConfig.from_model_config(json.loads(path.read_text(encoding="utf-8")))
+            return GenerationConfig.from_model_config(read_json(path))
         return GenerationConfig.from_model_config(self.config)
 
     @property
@@ -318,9 +318,7 @@ def _config(directory: Path, handler: HandlerSection) -> PreTrainedConfig:
     if not path.is_file():
         raise missing_config(files_in(directory), str(directory), directory.joinpath)
     with suppress(OSError, ValueError):  # `from_pretrained` says what is wrong
-        values = json.loads(path.read_text(encoding="utf-8"))
-        check_layers(values, path.name)
-        check_architectures(values, path.name)
+        check_values(read_json(path), path.name)
     try:
         config: PreTrainedConfig = AutoConfig.from_pretrained(
             directory,
@@ -343,7 +341,7 @@ def _config(directory: Path, handler: HandlerSection) -> PreTrainedConfig:
 def _unknown_type(path: Path) -> WrongCheckpoint | None:
     """Return the error of a model type that only the code of its repository knows."""
     with suppress(OSError, ValueError, AttributeError):
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = read_json(path)
         named = next(iter((document.get("auto_map") or {}).values()), None)
         kind = str(document.get("model_type", "of no name"))
         if kind in OTHER_LIBRARIES:
@@ -386,7 +384,7 @@ def _needs_no_files(directory: Path, config: PreTrainedConfig) -> bool:
     """Return whether a tokenizer has no vocabulary: ByT5 and CANINE read characters."""
     name = None
     with suppress(OSError, ValueError, AttributeError):
-        settings = json.loads((directory / "tokenizer_config.json").read_text(encoding="utf-8"))
+        settings = read_json(directory / "tokenizer_config.json")
         name = settings.get("tokenizer_class")
     kind = tokenizer_class(name, config.model_type)
     return kind is not None and not kind.vocab_files_names
@@ -459,7 +457,7 @@ def read_labels(directory: Path, id2label: Mapping[int, str], count: int) -> lis
 
 def _parse_labels(path: Path) -> list[str]:
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = read_json(path)
         if "label_list" in document:
             return _label_list(document["label_list"])
         return [_label(document[str(number)]) for number in range(len(document))]

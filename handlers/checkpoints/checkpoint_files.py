@@ -6,7 +6,6 @@ file beside the file that names it, in its own format.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 
+from ..config.documents import read_json
 from ..config.messages import quote
 from ..errors import WrongCheckpoint, summarize
 
@@ -364,7 +364,7 @@ def _value(name: str, key: str | None, read: Callable[[str], Path] | None) -> ob
     if read is None:
         return None
     try:
-        document = json.loads(read(name).read_text(encoding="utf-8"))
+        document = read_json(read(name))
         return document if key is None else document.get(key)
     except (OSError, ValueError, AttributeError):
         return None
@@ -393,8 +393,8 @@ class ModelIndex:
             WrongCheckpoint: it is missing, invalid, or names its own code.
         """
         try:
-            document = json.loads(path.read_bytes())
-        except (OSError, ValueError, RecursionError) as error:
+            document = read_json(path)
+        except (OSError, ValueError) as error:
             raise _wrong_index(f"cannot be read ({summarize(error)})") from None
         if not isinstance(document, dict) or "_class_name" not in document:
             raise _wrong_index("names no pipeline in _class_name")

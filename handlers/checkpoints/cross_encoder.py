@@ -19,7 +19,6 @@ written in a template. Source of the formats: the `save` methods of sentence-tra
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 from transformers import PreTrainedModel
 
 from ..compat.transformers import classifies_last_token
+from ..config.documents import read_json
 from ..errors import WrongCheckpoint
 from .architecture import is_decoder
 from .checkpoint import Checkpoint
@@ -418,6 +418,6 @@ def _template_text(directory: Path) -> str:
     with suppress(OSError, UnicodeDecodeError):
         return (directory / "chat_template.jinja").read_text(encoding="utf-8")
     with suppress(OSError, ValueError, AttributeError):
-        text = (directory / "tokenizer_config.json").read_text(encoding="utf-8")
-        return str(json.loads(text).get("chat_template") or "")
+        settings = read_json(directory / "tokenizer_config.json")
+        return str(settings.get("chat_template") or "")
     return ""

@@ -15,7 +15,6 @@ Source of the format: gliner 0.2.29, `GLiNER.save_pretrained`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,10 +27,11 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedTokenizerBase
 
 from ..batching.rows import Row
 from ..batching.words import PROMPTS, WORDS
+from ..config.documents import read_json
 from ..config.handler_section import HandlerSection
 from ..config.messages import quote
 from ..errors import WrongCheckpoint, summarize
-from .architecture import check_layers
+from .architecture import check_values
 from .checkpoint import Checkpoint
 from .checkpoint_files import CONFIG, GLINER
 from .probe_rows import RowMaker
@@ -253,7 +253,7 @@ def encoder_config(
     Raises:
         WrongCheckpoint: transformers has no such model, or it has too many layers.
     """
-    check_layers(values, name)
+    check_values(values, name)
     known = {key: value for key, value in values.items() if not key.startswith("_")}
     kind = known.pop("model_type", None) or "deberta-v2"
     try:
@@ -298,8 +298,8 @@ def _base_config(directory: Path, head: GlinerConfig) -> dict[str, Any]:
     """Return the config of the encoder that a checkpoint was made from, in its folder."""
     path = directory / CONFIG
     try:
-        values: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        values: Any = read_json(path)
+    except (OSError, ValueError):
         values = None
     if not isinstance(values, dict) or "model_type" not in values:
         raise WrongCheckpoint(

@@ -5,7 +5,6 @@ https://huggingface.co/docs/peft/developer_guides/checkpoint
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -24,6 +23,7 @@ from pydantic import (
 )
 from safetensors import SafetensorError, safe_open
 
+from ..config.documents import read_json
 from ..config.handler_section import ADAPTER_NAME, HandlerSection
 from ..config.messages import describe_validation_error, quote, shorten
 from ..errors import WrongCheckpoint, summarize
@@ -178,7 +178,7 @@ class LoraFiles:
         count = self._head_size or len(known)
         names = dict(enumerate(known)) if count == len(known) else {}
         with suppress(OSError, ValueError, AttributeError, TypeError):
-            own = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))["id2label"]
+            own = read_json(self.folder / "config.json")["id2label"]
             names = {int(number): str(name) for number, name in own.items()}
         return read_labels(self.folder, names, count)
 

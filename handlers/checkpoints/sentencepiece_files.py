@@ -11,7 +11,6 @@ the fast tokenizer of transformers 4, for which a character without a token is u
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +31,7 @@ from ..compat.transformers import (
     ModelProto,
     TrainerSpec,
 )
+from ..config.documents import read_json
 from ..config.messages import enumerate_names
 
 FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>")
@@ -328,7 +328,7 @@ def _listed(path: Path) -> list[str]:
 
 
 def _document(path: Path) -> dict[str, Any]:
-    found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    found = read_json(path) if path.is_file() else {}
     if not isinstance(found, dict):
         raise ValueError(f"{path.name} is not a JSON object")  # noqa: TRY004 - a damaged file
     return found

@@ -35,6 +35,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedMode
 from transformers import PreTrainedTokenizerFast as FastTokenizer
 from transformers.modeling_outputs import BaseModelOutput
 
+from ..config.documents import read_json
 from ..errors import WrongCheckpoint, summarize
 from .checkpoint_files import MODEL2VEC, model_type_in, static_folder
 from .sentence_transformers import CONFIG, SAFETENSORS, read_model
@@ -218,7 +219,7 @@ class StaticEmbedding:
     @cached_property
     def _document(self) -> dict[str, Any]:
         try:
-            document = json.loads((self.folder / TOKENIZER).read_bytes())
+            document = read_json(self.folder / TOKENIZER)
             return {**document, "model": dict(document["model"])}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise self._wrong(TOKENIZER, error) from None

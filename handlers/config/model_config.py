@@ -28,6 +28,7 @@ from pydantic import (
 )
 
 from ..errors import WrongConfig, summarize
+from .documents import parse_yaml
 from .handler_section import CUSTOM_MODE, HandlerSection, Pt2
 from .messages import describe_validation_error
 
@@ -333,7 +334,7 @@ class ModelConfig(TorchServeSection):
             WrongConfig: the file is missing, is not YAML or is invalid.
         """
         try:
-            document = yaml.safe_load(path.read_text(encoding="utf-8"))
+            document = parse_yaml(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise WrongConfig(str(path), "there is no such file", "pass a YAML file") from None
         except OSError as error:

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ..config.documents import read_json
+
 logger = logging.getLogger(__name__)
 
 FILE = "quality.json"
@@ -193,7 +195,7 @@ class FidelityReport:
     @classmethod
     def read(cls, path: Path) -> FidelityReport:
         """Read a report."""
-        return cls.from_json(json.loads(path.read_text(encoding="utf-8")))
+        return cls.from_json(read_json(path))
 
     @classmethod
     def find(cls, folder: Path) -> FidelityReport | None:

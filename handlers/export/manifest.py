@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ..batching.packing import SEGMENTS, pack_padded
+from ..config.documents import read_json
 from ..errors import WrongCheckpoint
 
 FILE = "export.json"
@@ -98,10 +99,10 @@ class ExportManifest:
 def _documents(folder: Path) -> dict[str, Any]:
     document: dict[str, Any] = {}
     if (path := folder / LEGACY_FILES["shape"]).is_file():
-        document["shape"] = json.loads(path.read_text(encoding="utf-8"))
+        document["shape"] = read_json(path)
     for path in (folder / LEGACY_FILES["dtype"], folder / FILE):
         if path.is_file():
-            document |= json.loads(path.read_text(encoding="utf-8"))
+            document |= read_json(path)
     return document
 
 

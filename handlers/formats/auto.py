@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from .. import tasks
 from ..checkpoints.dtypes import name_of, pick_dtype, quantization_method
+from ..config.documents import read_json
 from ..config.handler_section import CHECKPOINT
 from ..errors import WrongCheckpoint
 
@@ -59,7 +60,7 @@ class Choice:
             WrongCheckpoint: the file is damaged.
         """
         try:
-            return cls(**json.loads(path.read_text(encoding="utf-8")))
+            return cls(**read_json(path))
         except (ValueError, TypeError):
             raise WrongCheckpoint(FILE, "is damaged", "pack the model again") from None
 

@@ -6,7 +6,6 @@ The host imports the `handlers` of the kit, and each process the `handlers` of i
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import shutil
@@ -22,10 +21,10 @@ from typing import Any
 
 import aiohttp
 import psutil
-import yaml
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from hf_serve.handlers.config.documents import parse_json, parse_yaml
 from hf_serve.handlers.config.model_config import CONFIG_FILE
 from hf_serve.handlers.http.limits import BodyLimits
 from hf_serve.handlers.process.resources import available_cores
@@ -410,14 +409,14 @@ def entry_of(path: Path, files: ServedFiles) -> ModelEntry:
                 manifest, config = mar.read(str(MANIFEST)), mar.read(CONFIG_FILE)
         except (WrongMar, KeyError) as error:
             raise ArchiveError(f"{path} is no archive of a model: {error}.") from None
-        model = json.loads(manifest)["model"]
+        model = parse_json(manifest)["model"]
         return _entry(model["modelName"], str(model.get("modelVersion", "1.0")), config)
     name, archive = files.open(path)
     return _entry(name, archive.version, (archive.folder / CONFIG_FILE).read_bytes())
 
 
 def _entry(name: str, version: str, config: bytes) -> ModelEntry:
-    document: Any = yaml.safe_load(config)
+    document: Any = parse_yaml(config)
     handler = document.get("handler") or {}
     adapters = tuple(handler.get("adapters") or ())
     return ModelEntry(

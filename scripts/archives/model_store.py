@@ -14,6 +14,7 @@ from pathlib import Path
 
 import yaml
 
+from hf_serve.handlers.config.documents import parse_json, parse_yaml, read_json
 from hf_serve.handlers.errors import KitError, summarize
 from hf_serve.scripts.installation import command_line
 
@@ -37,14 +38,14 @@ def why_unreadable(path: Path) -> str | None:
     TorchServe itself ends where the manifest or the YAML of an archive is not what it expects.
     """
     try:
-        model = json.loads(read_file(path, MANIFEST.as_posix()))["model"]
+        model = parse_json(read_file(path, MANIFEST.as_posix()))["model"]
         if not (model["modelName"] and model["handler"]):
             return f"its {MANIFEST} names no model and handler"
         config = model.get("configFile")
-        found = yaml.safe_load(read_file(path, config)) if config else {}
+        found = parse_yaml(read_file(path, config)) if config else {}
     except KeyError as error:
         return f"it has no {str(error.args[0])[:80]!r}"
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, AttributeError) as error:
         return f"it cannot be read ({summarize(error)})"
     except (*UNREADABLE, yaml.YAMLError) as error:
         return f"it cannot be read ({summarize(error)})"
@@ -117,7 +118,7 @@ def _default(
 def packed_version(path: Path) -> str | None:
     """Return the version in the manifest of an archive; None where it cannot be read."""
     with suppress(OSError, LookupError, ValueError, TypeError, *UNREADABLE):
-        return str(json.loads(read_file(path, MANIFEST.as_posix()))["model"]["modelVersion"])
+        return str(parse_json(read_file(path, MANIFEST.as_posix()))["model"]["modelVersion"])
     return None
 
 
@@ -169,7 +170,7 @@ def read_defaults(store: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read_json(path)
         return {str(name): str(version) for name, version in found.items()}
     except (ValueError, AttributeError):
         raise KitError(f"{path} is damaged; remove it, and set the defaults again.") from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import stat
@@ -23,6 +22,7 @@ from hf_serve.handlers.checkpoints.integrity import (
     unlisted,
     verify_signature,
 )
+from hf_serve.handlers.config.documents import parse_json
 from hf_serve.hosts.mar import CHUNK, MAX_READ, Mar, WrongMar
 from hf_serve.scripts.archives.manifest import MANIFEST_FILE
 from hf_serve.scripts.archives.model_store import split
@@ -192,7 +192,7 @@ def _checked(found: _Found, public_key: Path | None) -> bool:
 
 def _check_name(path: Path, manifest: bytes) -> None:
     """Check that a file in the store has the name, and the version if any, that are signed."""
-    model = json.loads(manifest).get("model", {})
+    model = parse_json(manifest).get("model", {})
     signed = str(model.get("modelName")), str(model.get("modelVersion"))
     name, version = split(path.name.removesuffix(".mar"))
     if (name, version or signed[1]) != signed:

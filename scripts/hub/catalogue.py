@@ -25,6 +25,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from hf_serve.handlers.config.documents import parse_yaml
 from hf_serve.handlers.config.messages import describe_validation_error
 from hf_serve.handlers.errors import WrongConfig, summarize
 from hf_serve.scripts.paths import CATALOGUE
@@ -97,7 +98,7 @@ def read_catalogue(folder: Path = CATALOGUE) -> Mapping[str, CatalogueEntry]:
 
 def _read(path: Path) -> CatalogueEntry:
     try:
-        return CatalogueEntry.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+        return CatalogueEntry.model_validate(parse_yaml(path.read_text(encoding="utf-8")))
     except yaml.YAMLError as error:
         raise WrongConfig(
             str(path), f"is not YAML ({summarize(error, 300)})", "correct the YAML syntax"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from hf_serve.handlers.checkpoints.checkpoint_files import (
 )
 from hf_serve.handlers.checkpoints.dual_encoder import FAMILIES
 from hf_serve.handlers.compat.transformers import has_model, model_classes
+from hf_serve.handlers.config.documents import parse_yaml, read_json
 from hf_serve.handlers.config.handler_section import HandlerSection, modes
 from hf_serve.handlers.config.messages import enumerate_names
 from hf_serve.handlers.errors import KitError, WrongCheckpoint
@@ -273,7 +273,7 @@ def _hub_task_in(readme: Path) -> str | None:
     try:
         with readme.open(encoding="utf-8") as file:
             match = FRONT_MATTER.match(file.read(MAX_README))
-        found = yaml.safe_load(match[1]) if match else None
+        found = parse_yaml(match[1]) if match else None
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
         return None
     task = found.get("pipeline_tag") if isinstance(found, Mapping) else None
@@ -294,6 +294,6 @@ def _object(path: Path) -> Mapping[str, Any]:
 def _json(path: Path) -> Any:
     """Return a JSON file; an empty object where there is none."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        return read_json(path)
+    except (OSError, ValueError):
         return {}

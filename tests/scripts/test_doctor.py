@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,9 +21,11 @@ from hf_serve.scripts.doctor import (
 )
 from hf_serve.scripts.installation import ROOT
 from hf_serve.scripts.serving.ports import _listener, free_ports
+from tests.malformed import NESTED_JSON
 from tests.sentences import Sentence
 from tests.standins.archives import write_handlers, write_weightless, write_yaml
 
+MANIFEST = "MAR-INF/MANIFEST.json"
 SAFE = "management_address=http://127.0.0.1:8081\nallowed_urls=none\n"
 
 
@@ -90,6 +93,21 @@ def test_an_archive_that_was_changed_is_a_problem(
 ) -> None:
     with zipfile.ZipFile(packed("qa"), "a") as archive:
         archive.writestr("sitecustomize.py", "")
+    level, sentence = level_and_sentence(list(check_archives(installed)))
+    assert (level, sentence) == ("problem", Sentence("qa.mar"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [(MANIFEST, NESTED_JSON), ("config.yaml", "[" * 9999)]
+)
+def test_an_archive_that_cannot_be_read_is_a_problem(
+    installed: Installation, name: str, content: str
+) -> None:
+    manifest = {"model": {"modelName": "qa", "handler": "h", "configFile": "config.yaml"}}
+    files = {MANIFEST: json.dumps(manifest), "config.yaml": "{}", name: content}
+    with zipfile.ZipFile(installed.model_store / "qa.mar", "w") as archive:
+        for each, text in files.items():
+            archive.writestr(each, text)
     level, sentence = level_and_sentence(list(check_archives(installed)))
     assert (level, sentence) == ("problem", Sentence("qa.mar"))
 

@@ -12,6 +12,7 @@ from hf_serve.handlers.checkpoints.checkpoint import Checkpoint
 from hf_serve.handlers.config.handler_section import HandlerSection
 from hf_serve.handlers.errors import ConfigError, WrongCheckpoint
 from tests import tiny
+from tests.malformed import NESTED_JSON
 from tests.sentences import Sentence, refused
 from tests.serving import Served
 from tests.tiny_tokenizers import POSITIONS
@@ -43,6 +44,7 @@ def text(name: str, content: str) -> Change:
         (without("config.json"), ["config.json"]),
         (text("config.json", "{"), ["config.json"]),
         (text("config.json", "[1]"), ["config.json"]),
+        (text("config.json", NESTED_JSON), ["config.json"]),
         (text("config.json", '{"model_type": "alien"}'), ["config.json"]),
         (text("config.json", '{"model_type": {}}'), ["config.json"]),
         (text("config.json", '{"model_type": "bert", "architectures": 1}'), ["config.json"]),
@@ -56,6 +58,7 @@ def text(name: str, content: str) -> Change:
         (text("tokenizer.json", "{}"), ["tokenizer"]),
         (text("tokenizer.json", '{"added_tokens": []}'), ["tokenizer"]),
         (text("tokenizer_config.json", "{"), ["tokenizer"]),
+        (text("tokenizer_config.json", NESTED_JSON), ["tokenizer"]),
         (text("index_to_name.json", '{"0": "a"}'), ["index_to_name.json", "1"]),
         (text("index_to_name.json", '{"1": "a"}'), ["index_to_name.json"]),
         (text("index_to_name.json", "{"), ["index_to_name.json"]),
