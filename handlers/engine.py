@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -19,6 +20,7 @@ from .checkpoints.calibration import FILE as CALIBRATION
 from .checkpoints.checkpoint_files import require_folder
 from .checkpoints.placement import prepare_device
 from .checkpoints.trial_results import TrialKey, TrialRecord, recorded_results
+from .checkpoints.unread_files import describe_unread_of
 from .config.handler_section import MEASURED
 from .config.model_config import CONFIG_FILE, ModelConfig
 from .errors import (
@@ -54,6 +56,8 @@ Outcome = Any | RequestError
 HEALTH_CHECKS, HEALTH_SECONDS = 4, 10.0
 # Errors that say something about the model, where the request is the sample of its mode.
 FAILURES = (DeviceFailed, InternalError, NotFinite, OutOfMemory)
+
+logger = logging.getLogger(__name__)
 
 
 class BaseEngine(ABC):
@@ -210,6 +214,8 @@ class Engine(BaseEngine):
         config = formats.resolve(config, directory, device.type)
         formats.check_config(config)
         task = tasks.load(directory, config.handler)
+        if left_out := describe_unread_of(directory, config.handler):
+            logger.warning(left_out)
         _require_calibration(directory, config)
         report = FidelityReport.find(directory)
         spec = resolve_auto_dtype(task.model_spec(directory, config, device), report)

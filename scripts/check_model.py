@@ -89,6 +89,8 @@ def table(found: ModelCheck) -> Table:
     for name, problem in found.formats.items():
         fastest = "the fastest on this machine" if name == found.fastest else "possible"
         made.add_row("save_mode", f"{name}: {f'not possible: {problem}' if problem else fastest}")
+    if found.left_out:
+        made.add_row("left out", found.left_out)
     made.add_row("served", "no" if found.refusal else "yes")
     return made
 

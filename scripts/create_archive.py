@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +13,8 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from rich.table import Table
 
+from hf_serve.handlers.checkpoints.unread_files import describe_unread_of
+from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.errors import KitError
 from hf_serve.hosts.command_line import plain_errors
 from hf_serve.scripts.archives.contents import requirements_of
@@ -21,7 +23,7 @@ from hf_serve.scripts.archives.packing import Archive, pack
 from hf_serve.scripts.archives.sbom import write_sbom
 from hf_serve.scripts.archives.serving_defaults import describe_keys
 from hf_serve.scripts.command_line import split_names
-from hf_serve.scripts.paths import MODEL_STORE, config_paths, model_name
+from hf_serve.scripts.paths import MODEL_STORE, checkpoint_of, config_paths, model_name
 from hf_serve.scripts.serving.openmp import short_spins
 
 out, err = Console(highlight=False), Console(stderr=True, highlight=False, soft_wrap=True)
@@ -96,8 +98,8 @@ def _pack_all(paths: Iterable[Path], make: partial[Archive], *, sbom: bool) -> l
                 out.print(f"{archive.name} {archive.quality}", markup=False)
             if archive.calibration:
                 out.print(f"{archive.name} {archive.calibration}", markup=False)
-            if requirements := requirements_of(path):
-                err.print(f"{archive.name}: {_not_installed(requirements)}", markup=False)
+            for warning in _warnings(path):
+                err.print(f"{archive.name}: {warning}", markup=False)
         except KitError as error:
             err.print(f"{model_name(path)}: {error}", markup=False)
             failed.append(model_name(path))
@@ -118,6 +120,15 @@ def _shown(path: Path, make: partial[Archive]) -> Archive:
             progress.update(task, completed=done, total=total, description=description)
 
         return make(path, on_progress=advance)
+
+
+def _warnings(path: Path) -> Iterator[str]:
+    """Yield what an archive has not of a checkpoint and of a YAML's folder."""
+    config = ModelConfig.read(path)
+    if left_out := describe_unread_of(checkpoint_of(path, config), config.handler):
+        yield left_out
+    if requirements := requirements_of(path):
+        yield _not_installed(requirements)
 
 
 def _not_installed(requirements: Path) -> str:

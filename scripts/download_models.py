@@ -14,6 +14,7 @@ from huggingface_hub.utils.tqdm import disable_progress_bars
 from rich.console import Console
 from rich.table import Column, Table
 
+from hf_serve.handlers.checkpoints.unread_files import describe_unread
 from hf_serve.handlers.config.handler_section import AUTO, HandlerSection
 from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.errors import KitError
@@ -97,6 +98,8 @@ def _bring_checkpoint(
     else:
         typer.echo(f"{name}: {handler.model_name} from {hub.endpoint}")
         source = download(handler, target, hub, force=force)
+    if left_out := describe_unread(source.left_out):
+        typer.echo(f"{name}: {left_out}")
     return source.commit[:7], source.size, len(source.files)
 
 

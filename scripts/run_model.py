@@ -157,6 +157,8 @@ def write_yaml(found: ModelCheck, folder: Path, keys: Mapping[str, Any] = EMPTY)
     """
     if found.refusal:
         raise NotRunnable(f"{found.model} is not served. {found.refusal}")
+    if found.left_out:
+        console.print(found.left_out, markup=False)
     path = folder / f"{name_of(found.model)}.yaml"
     if path.exists():
         named = ModelConfig.read(path).handler.model_name or ""

@@ -24,11 +24,12 @@ from ..config.documents import read_json
 from ..config.handler_section import HandlerSection
 from ..errors import WrongCheckpoint, summarize
 from . import nomic_bert
-from .architecture import check_computation, check_head, check_values
+from .architecture import BASES, check_computation, check_head, check_values
 from .checkpoint_files import files_in, missing_config
 from .probe_rows import RowMaker, probe_rows
 from .sentencepiece_files import has_sentencepiece_only, read_tokenizer
 from .static_embedding import StaticEmbedding
+from .unread_files import TEKKEN, check_read
 
 with without_scikit_learn():
     from transformers import (
@@ -58,7 +59,6 @@ TOKENIZER_FILES = (
     "*.spm",
     "*.bpe",
     "*.tiktoken",
-    "tekken.json",
 )
 # SentencePiece files, which only a few families' tokenizers are read from.
 CONVERTED = ("*.model", "*.spm")
@@ -120,8 +120,11 @@ class Checkpoint:
         Raises:
             WrongCheckpoint: it has another head, or needs custom code.
         """
+        place = self.handler.model_name or str(self.directory)
+        has_head = auto_class not in BASES and not self.handler.may_lack_head
+        check_read(self.directory, self.config, place, has_head=has_head)
         check_head(self.config, self.handler, auto_class)
-        check_computation(self.config, auto_class, self.handler.model_name or str(self.directory))
+        check_computation(self.config, auto_class, place)
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
@@ -371,6 +374,12 @@ def _tokenizer(
     if static := StaticEmbedding.find(directory):
         return static.tokenizer(_settings(handler))
     has_files = any(path for pattern in TOKENIZER_FILES for path in directory.glob(pattern))
+    if not has_files and (directory / TEKKEN).is_file():
+        raise WrongCheckpoint(
+            "tokenizer",
+            f"the checkpoint has {TEKKEN} alone, which the package mistral-common reads",
+            "use a repository with a tokenizer.json of the same model",
+        )
     if not has_files and not _needs_no_files(directory, config):
         raise WrongCheckpoint(
             "tokenizer",

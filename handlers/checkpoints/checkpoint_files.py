@@ -39,9 +39,14 @@ FOLDER = re.compile(r"[A-Za-z0-9_-]+")
 TRAINED = re.compile(r"checkpoint-(\d+)")
 OLD_MODULE = re.compile(r"0_(?!StaticEmbedding)[A-Za-z]+")
 OLD_CLIP = "0_CLIPModel"
+MISTRAL = re.compile(r"consolidated(-\d+-of-\d+|\.\d+)?\.(safetensors|pth)")
+# Endings of the names of weights of other programs, at the root or in one of their folders.
+EXPORTED = "use the checkpoint that it was exported from"
+FOLDERS_OF_EXPORTS = ("onnx", "openvino")
 OTHER_WEIGHTS = (
     (".gguf", "of llama.cpp", "serve it with llama.cpp, or the checkpoint that it was made from"),
-    (".onnx", "of ONNX", "use the checkpoint that it was exported from"),
+    (".onnx", "of ONNX", EXPORTED),
+    ("openvino_model.xml", "of OpenVINO", EXPORTED),
     (".h5", "of TensorFlow", "convert it with transformers 4: from_pretrained(…, from_tf=True)"),
     (".msgpack", "of Flax", "convert it with transformers 4: from_pretrained(…, from_flax=True)"),
 )
@@ -69,12 +74,14 @@ def weights_file(
         read: returns the path of one of its files, for what an error says of them.
 
     Raises:
-        WrongCheckpoint: there are no weights, or only pickles, which are not allowed.
+        WrongCheckpoint: there are no weights, or only pickles, which are not allowed; or there is
+            an adapter as well.
     """
     safe = [name for name in SAFETENSORS if name in names]
     pickled = [name for name in PICKLES if name in names]
     if not safe and not pickled:
         raise missing_weights(names, place, read)
+    _check_no_adapter(names, place)
     if not safe and not allow_pickle:
         raise WrongCheckpoint(
             place,
@@ -83,6 +90,15 @@ def weights_file(
             " set handler.allow_pickle: true",
         )
     return (safe or pickled)[0]
+
+
+def _check_no_adapter(names: Collection[str], place: str) -> None:
+    if ADAPTER in names:
+        raise WrongCheckpoint(
+            place,
+            f"has an adapter beside the model ({ADAPTER}), which would change it",
+            "move the adapter to a folder of its own, and name that in handler.adapters",
+        )
 
 
 def shard_files(weights: Path, names: Collection[str], place: str) -> list[str]:
@@ -123,12 +139,7 @@ def check_weights(folder: Path, config: object, *, allow_pickle: bool) -> None:
             names anything but weights beside it; or an adapter is beside the model.
     """
     names = {path.name for path in folder.iterdir() if path.is_file()}
-    if ADAPTER in names:
-        raise WrongCheckpoint(
-            str(folder),
-            f"has an adapter beside the model ({ADAPTER}), which would change it",
-            "move the adapter to a folder of its own, and name that in handler.adapters",
-        )
+    _check_no_adapter(names, str(folder))
     named = getattr(config, "transformers_weights", None)
     if named is None:
         weights = weights_file(names, str(folder), allow_pickle=allow_pickle)
@@ -198,6 +209,7 @@ def missing_config(
         _adapter(names, read),
         _training(names, place),
         _old_sentence_transformer(names),
+        _mistral(names),
         _other_weights(names),
         _nested(names),
     )
@@ -238,7 +250,9 @@ def missing_weights(
 
     The arguments are the arguments of :func:`missing_config`.
     """
-    found = _adapter(names, read) or _other_weights(names) or _training(names, place)
+    found = (
+        _adapter(names, read) or _mistral(names) or _other_weights(names) or _training(names, place)
+    )
     problem, remedy = found or (
         "has no weights that transformers loads (model.safetensors)",
         "use a checkpoint or a handler.revision that has them",
@@ -337,10 +351,24 @@ def _old_sentence_transformer(names: Collection[str]) -> Found | None:
     )
 
 
+def _mistral(names: Collection[str]) -> Found | None:
+    """Return what to do with a checkpoint in the format of Mistral's own library."""
+    name = next((name for name in sorted(names) if MISTRAL.fullmatch(name)), None)
+    if name is None:
+        return None
+    return (
+        f"has the weights of Mistral's own format only ({name:.80})",
+        "use a repository or a handler.revision with the format of transformers, which has"
+        f" {CONFIG} and {SAFETENSORS[0]}",
+    )
+
+
 def _other_weights(names: Collection[str]) -> Found | None:
     for suffix, kind, remedy in OTHER_WEIGHTS:
-        name = next((name for name in sorted(names) if name.endswith(suffix)), None)
-        if name and "/" not in name:
+        fitting = sorted(name for name in names if name.endswith(suffix))
+        places = ("", *FOLDERS_OF_EXPORTS)
+        name = next((name for name in fitting if name.rpartition("/")[0] in places), None)
+        if name:
             return f"has the weights {kind} only ({name:.80})", remedy
     return None
 

@@ -350,16 +350,25 @@ class _Dense(torch.nn.Module):
 
 def _dense(folder: Path) -> torch.nn.Module:
     config = read_model(folder / CONFIG, DenseConfig)
+    dense = _Dense(config, _activation(config, folder.name)())
+    _load_weights(dense, folder)
+    return dense
+
+
+def _activation(config: DenseConfig, folder: str) -> type[torch.nn.Module]:
+    """Return the class of the activation function of a dense layer.
+
+    Raises:
+        WrongCheckpoint: it is none that this kit computes.
+    """
     name = config.activation_function.rpartition(".")[2]
     if name not in ACTIVATIONS:
         raise WrongCheckpoint(
-            f"{folder.name}/{CONFIG}",
+            f"{folder}/{CONFIG}",
             f"names the activation function {config.activation_function:.80}",
             f"use one of {', '.join(ACTIVATIONS)} of torch.nn",
         )
-    dense = _Dense(config, ACTIVATIONS[name]())
-    _load_weights(dense, folder)
-    return dense
+    return ACTIVATIONS[name]
 
 
 def _layer_norm(folder: Path) -> torch.nn.Module:
@@ -465,7 +474,7 @@ def layers_dimension(directory: Path, size: int, layers: Sequence[ModuleEntry]) 
     """Return the size of the vectors behind the layers.
 
     Raises:
-        WrongCheckpoint: a layer takes vectors of another size.
+        WrongCheckpoint: a layer takes vectors of another size, or has an unknown activation.
     """
     for each in layers:
         if each.kind in SIZED:
@@ -476,6 +485,8 @@ def layers_dimension(directory: Path, size: int, layers: Sequence[ModuleEntry]) 
                     f"takes vectors of {config.in_features} numbers, and gets {size}",
                     "use a checkpoint whose modules fit each other",
                 )
+            if isinstance(config, DenseConfig):
+                _activation(config, each.path)
             size = config.out_features
     return size
 

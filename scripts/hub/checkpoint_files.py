@@ -29,6 +29,7 @@ from hf_serve.handlers.checkpoints.checkpoint_files import (
 from hf_serve.handlers.checkpoints.lora import FILES as LORA_FILES
 from hf_serve.handlers.checkpoints.lora import FOLDER as ADAPTERS
 from hf_serve.handlers.checkpoints.lora import LABEL_FILES, LoraFiles, adapter_folder
+from hf_serve.handlers.checkpoints.unread_files import QUANTIZED, SETFIT, TEKKEN
 from hf_serve.handlers.config.handler_section import HandlerSection
 from hf_serve.handlers.errors import WrongCheckpoint
 from hf_serve.scripts.hub.client import Hub
@@ -52,6 +53,10 @@ CONFIG_FILES = (
     *BGE_M3,
     "preprocessor_config.json",
     "processor_config.json",
+    # They say what the weights or the head are, and that they are not served.
+    SETFIT,
+    *QUANTIZED,
+    TEKKEN,
 )
 # Files of sentence-transformers: its modules, their folders and what it says about prompts.
 MODULES = "modules.json"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hf_serve.handlers import tasks
 from hf_serve.handlers.checkpoints.checkpoint_files import files_in
@@ -21,6 +21,7 @@ from hf_serve.handlers.checkpoints.lora import (
     check_files,
     read_settings,
 )
+from hf_serve.handlers.checkpoints.unread_files import unread_parts
 from hf_serve.handlers.config.handler_section import CUSTOM_MODE, HandlerSection
 from hf_serve.handlers.errors import KitError, WrongCheckpoint, WrongConfig
 from hf_serve.scripts.hub.checkpoint_files import adapter_files, checkpoint_files
@@ -161,7 +162,8 @@ def _complete(handler: HandlerSection, snapshot: Snapshot, hub: Hub, staging: St
     fetch(own_code, snapshot, hub, staging)
     required += [*own_code, *added]
     staging.keep_only(required)
-    return source_of(snapshot, handler.revision, required, staging.folder)
+    source = source_of(snapshot, handler.revision, required, staging.folder)
+    return source.model_copy(update={"left_out": unread_parts(names)})
 
 
 def _model_name(handler: HandlerSection) -> str:
@@ -177,7 +179,11 @@ SOURCE_FILE = ".source.json"
 
 
 class Source(BaseModel):
-    """The model, the requested revision, its commit, and the size of each file."""
+    """The model, the requested revision, its commit, and the size of each file.
+
+    Attributes:
+        left_out: the files of its repository with parts of the model that are not read.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
@@ -185,6 +191,7 @@ class Source(BaseModel):
     revision: str | None
     commit: str
     files: dict[str, int]
+    left_out: list[str] = Field(default_factory=list)
 
     @classmethod
     def read(cls, folder: Path) -> Source | None:

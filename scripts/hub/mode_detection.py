@@ -24,6 +24,7 @@ from hf_serve.handlers.checkpoints.checkpoint_files import (
     model_type_in,
 )
 from hf_serve.handlers.checkpoints.dual_encoder import FAMILIES
+from hf_serve.handlers.checkpoints.unread_files import is_setfit, setfit_error
 from hf_serve.handlers.compat.transformers import has_model, model_classes
 from hf_serve.handlers.config.documents import parse_yaml, read_json
 from hf_serve.handlers.config.handler_section import HandlerSection, modes
@@ -103,7 +104,10 @@ class DetectedMode:
 
 
 def detect_mode(
-    folder: Path, hub_task: str | None = None, place: str | None = None
+    folder: Path,
+    hub_task: str | None = None,
+    place: str | None = None,
+    names: Collection[str] | None = None,
 ) -> DetectedMode:
     """Return the mode of a checkpoint.
 
@@ -112,17 +116,20 @@ def detect_mode(
         hub_task: the task that the hub lists it under (`pipeline_tag`). Without it, the one in the
             folder's README.md.
         place: the name of the checkpoint, for errors.
+        names: the names of all its files, where the folder has not all of them.
 
     Raises:
         ModeNotCertain: its files fit several modes, or none.
-        WrongCheckpoint: its config cannot be read.
+        WrongCheckpoint: its config cannot be read, or it is a classifier of SetFit.
     """
     place = place or str(folder)
     hub_mode = mode_of_hub_task(hub_task or _hub_task_in(folder / README))
-    names = files_in(folder)
+    names = {*files_in(folder), *(names or ())}
     library_mode = _mode_of_library(folder, names)
     if library_mode:
         return library_mode
+    if is_setfit(names):
+        raise setfit_error(place)
     found = _sentence_transformers_mode(folder, names)
     if found and found.mode != "sentence_embedding":
         return found

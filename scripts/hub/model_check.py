@@ -12,6 +12,7 @@ from transformers import PreTrainedConfig
 
 from hf_serve.handlers import formats, tasks
 from hf_serve.handlers.checkpoints.checkpoint_files import INDEX, files_in
+from hf_serve.handlers.checkpoints.unread_files import describe_unread, unread_parts
 from hf_serve.handlers.config.handler_section import AUTO, HandlerSection, save_modes
 from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.errors import ConfigError, WrongCheckpoint, summarize
@@ -46,6 +47,8 @@ class ModelCheck:
         fastest: the fastest format for the mode on this machine.
         is_explained: whether the checkpoint explains results of an export.
         refusal: why it is not served; None if it is.
+        left_out: the files of the model that are not served with it, as a sentence; None if there
+            are none.
     """
 
     model: str
@@ -61,6 +64,7 @@ class ModelCheck:
     fastest: str
     is_explained: bool
     refusal: str | None
+    left_out: str | None = None
 
     @property
     def parameters(self) -> int:
@@ -128,7 +132,7 @@ def check_model(
         detected = (
             DetectedMode(mode, "it was named")
             if mode
-            else detect_mode(found.folder, found.hub_task, model)
+            else detect_mode(found.folder, found.hub_task, model, found.sizes)
         )
         handler = HandlerSection(mode=detected.mode, model_name=model, allow_pickle=allow_pickle)
         return _checked(model, found, handler, detected, {*names, *weights}, weights)
@@ -171,6 +175,7 @@ def _checked(
         fastest=_fastest(detected.mode),
         is_explained=_is_explained(detected.mode),
         refusal=refusal,
+        left_out=describe_unread(unread_parts(found.sizes)),
     )
 
 

@@ -152,3 +152,26 @@ def test_a_gliner_that_is_not_served_is_refused_with_its_reason(
     folder = tiny_gliner.write(tmp_path / "model", kind)
     document = json.loads(check(folder, as_json=True)[1])
     assert "relations_layer" in document["refusal"]
+
+
+def test_a_classifier_of_setfit_is_served_for_its_vectors_alone(
+    check: Check, hub: LocalHub, tmp_path: Path
+) -> None:
+    folder = write_checkpoint(tmp_path / "setfit", head="")
+    (folder / "model_head.pkl").write_bytes(b"a pickle")
+    hub.push("org/setfit", folder)
+    code, _, err = check("org/setfit")
+    assert (code, err.strip()) == (1, Sentence("SetFit", "model_head.pkl"))
+    document = json.loads(check("org/setfit", mode="sentence_embedding", as_json=True)[1])
+    assert document["left_out"] == Sentence("model_head.pkl", "SetFit")
+    assert not {"model_head.pkl", "model.safetensors"} & {*hub.sent}
+
+
+def test_an_adapter_beside_a_model_of_the_hub_is_refused(
+    check: Check, hub: LocalHub, tmp_path: Path
+) -> None:
+    folder = write_checkpoint(tmp_path / "both")
+    (folder / "adapter_config.json").write_text("{}")
+    hub.push("org/both", folder)
+    code, _, err = check("org/both")
+    assert (code, err.strip()) == (1, Sentence("adapter_config.json", "handler.adapters"))

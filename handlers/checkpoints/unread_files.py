@@ -1,0 +1,116 @@
+"""Files of a checkpoint that say more than this kit computes: heads, and weights in other formats.
+
+    config_setfit.json, model_head.pkl     a classifier of SetFit behind a sentence-transformer
+    quantize_config.json, without quantization_config in config.json       old weights of GPTQ
+    quantization in config.json                                            weights of MLX
+
+A head in another file is never loaded: most are pickles. The model before it is served for its
+vectors, and what is left out is said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..config.handler_section import CUSTOM_MODE, HandlerSection
+from ..config.messages import quote
+from ..errors import WrongCheckpoint
+from .checkpoint_files import BGE_M3, files_in
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
+SETFIT = "config_setfit.json"
+SETFIT_HEAD = "model_head.pkl"
+# The tokenizer of Mistral's own format.
+TEKKEN = "tekken.json"
+# The configs of weights of AutoGPTQ and AutoAWQ, which config.json has since transformers 4.32.
+QUANTIZED = ("quantize_config.json", "quant_config.json")
+# Parts of models in separate files, at the root of a repository.
+PARTS = re.compile(
+    r"(.*[_.-])?(head|heads|classifier|clf|linear|dense|proj|projection|pooler|adapter|adapter_model"
+    r"|calibrator|label_encoder)([_.-].*)?"
+    r"\.(pkl|pickle|joblib|skops|pt|pth|bin|npz|npy|safetensors)",
+    re.IGNORECASE,
+)
+SHOWN = 3
+
+
+def unread_parts(names: Collection[str]) -> list[str]:
+    """Return the files of a repository or folder with parts of a model that are not read."""
+    found = {name for name in names if "/" not in name and PARTS.fullmatch(name)}
+    if SETFIT in names:
+        found.add(SETFIT_HEAD)
+    return sorted(found - {*BGE_M3} if {*BGE_M3} <= {*names} else found)
+
+
+def describe_unread(parts: Collection[str]) -> str | None:
+    """Return what is left out of a model, as a sentence; None where nothing is."""
+    if not parts:
+        return None
+    shown = ", ".join(f"{name:.80}" for name in sorted(parts)[:SHOWN])
+    more = f" and {len(parts) - SHOWN:,} others" if len(parts) > SHOWN else ""
+    kind = ", the head of a SetFit classifier," if [*parts] == [SETFIT_HEAD] else ""
+    verb = "is" if len(parts) == 1 else "are"
+    return f"{shown}{more}{kind} {verb} left out: answers come from the model without it."
+
+
+def describe_unread_of(directory: Path, handler: HandlerSection) -> str | None:
+    """Return what is left out of the model in a folder, as a sentence; None where nothing is.
+
+    Code of the user's own may read any file, and then nothing is said.
+    """
+    if handler.custom or handler.mode == CUSTOM_MODE or not directory.is_dir():
+        return None
+    return describe_unread(unread_parts(files_in(directory)))
+
+
+def is_setfit(names: Collection[str]) -> bool:
+    """Return whether a repository or folder has a classifier of SetFit."""
+    return SETFIT in names or SETFIT_HEAD in names
+
+
+def setfit_error(place: str) -> WrongCheckpoint:
+    """Return the error of a SetFit checkpoint that would be a classifier."""
+    return WrongCheckpoint(
+        place,
+        f"is a SetFit classifier, whose head is a pickle ({SETFIT_HEAD}), which can execute code"
+        " and which this kit never loads",
+        "serve its vectors with mode: sentence_embedding, or train a classifier with a head of"
+        " transformers",
+    )
+
+
+def check_read(directory: Path, config: PreTrainedConfig, place: str, *, has_head: bool) -> None:
+    """Check that the files of a folder are all of the model that a mode computes.
+
+    Args:
+        place: the name of the checkpoint, for errors.
+        has_head: whether the mode needs a head.
+
+    Raises:
+        WrongCheckpoint: its head is in a file that is not loaded, or its weights are in a format
+            that its config does not name.
+    """
+    if has_head and is_setfit([path.name for path in directory.glob("*[._]*")]):
+        raise setfit_error(place)
+    if getattr(config, "quantization_config", None) is None:
+        old = next((name for name in QUANTIZED if (directory / name).is_file()), None)
+        if old is not None:
+            raise WrongCheckpoint(
+                place,
+                f"has quantized weights by its {old}, and no quantization_config in config.json",
+                "use the checkpoint that it was made from, or one whose config.json has"
+                " quantization_config",
+            )
+    settings = getattr(config, "quantization", None)
+    if isinstance(settings, dict) and "group_size" in settings:
+        raise WrongCheckpoint(
+            place,
+            f"has weights of MLX in {quote(settings.get('bits'))} bits (quantization in"
+            " config.json), which transformers does not read",
+            "use the checkpoint that it was made from",
+        )
