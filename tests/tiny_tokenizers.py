@@ -398,6 +398,16 @@ def write_mistral_embedding(folder: Path) -> dict[str, int]:
     return {"vocab_size": kernel.get_vocab_size(), **ids}
 
 
+def write_nllb(folder: Path) -> dict[str, int]:
+    """Write NLLB's tokenizer, with a token for each language in front of a text."""
+    kernel = _word_merges(["<s>", "<pad>", "</s>", "<unk>"])
+    kernel.add_special_tokens(["eng_Latn", "deu_Latn", "<mask>"])
+    names = {**ROBERTA, "bos_token": "<s>", "eos_token": "</s>", "mask_token": "<mask>"}
+    _save(kernel, folder, "NllbTokenizer", names)
+    ids = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+    return {"vocab_size": kernel.get_vocab_size(), **ids}
+
+
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content']"
     " + '<|im_end|>' + '\\n' }}{% endfor %}"

@@ -25,6 +25,8 @@ from ..errors import WrongCheckpoint, summarize
 # The auto classes of models without a head, which are a part of every model of their type, and of
 # the encoders of models that have a decoder as well.
 BASE, ENCODER = BASES = ("AutoModel", "AutoModelForTextEncoding")
+# The auto class of classifiers of images, some of which read a text as well.
+OF_IMAGES = "AutoModelForImageClassification"
 # How the names of these encoders end.
 ENCODER_SUFFIX = "EncoderModel"
 # Model types that were published in transformers itself. Repositories have modified copies.
@@ -103,6 +105,8 @@ def check_head(config: PreTrainedConfig, handler: HandlerSection, auto_class_nam
     required = _class_name(config, auto_class_name, checkpoint)
     if auto_class_name in BASES:
         _check_reads_alone(config, checkpoint)
+    if auto_class_name == OF_IMAGES:
+        _check_reads_images_alone(config, checkpoint)
     if handler.may_lack_head or auto_class_name in BASES:
         return
     _check_architecture(config, required, checkpoint)
@@ -220,6 +224,18 @@ def _check_reads_alone(config: PreTrainedConfig, checkpoint: str) -> None:
             checkpoint,
             f"is a {config.model_type} model, which reads texts and images",
             "use mode: multimodal_embedding for its vectors, or zero_shot_image_classification",
+        )
+
+
+def _check_reads_images_alone(config: PreTrainedConfig, checkpoint: str) -> None:
+    """Check that a classifier of images does not read a text with each of them."""
+    forwards = (signature(kind.forward).parameters for kind in model_classes(OF_IMAGES, config))
+    if any("input_ids" in parameters for parameters in forwards):
+        raise WrongCheckpoint(
+            checkpoint,
+            f"is a {config.model_type} model, which reads a text with each image, and this mode"
+            " reads images",
+            "use a checkpoint that reads images alone",
         )
 
 

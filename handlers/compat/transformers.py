@@ -158,6 +158,20 @@ def attend_both_ways(module: PreTrainedModel) -> None:
             layer.is_causal = False
 
 
+def need_no_state(module: PreTrainedModel) -> None:
+    """Have a Granite 4 without a layer of Mamba ask its cache for no state of one.
+
+    transformers 5.5 fails there, with the first token that it generates.
+
+    Breaks when the mask of these layers is made by another method than `_update_mamba_mask`.
+    """
+    config = module.config
+    has_mamba = "mamba" in (getattr(config, "layer_types", None) or ())
+    if config.model_type == "granitemoehybrid" and not has_mamba:
+        # A model with a head has the decoder in `base_model`.
+        module.base_model._update_mamba_mask = lambda *_: None
+
+
 def has_recurrent_state(module: PreTrainedModel) -> bool:
     """Return whether a model has a state from which tokens cannot be removed again, as Mamba has.
 

@@ -19,7 +19,7 @@ from ..checkpoints.nomic_bert import is_translated
 from ..checkpoints.placement import compute_device, placement_arguments
 from ..checkpoints.pooling import ModelWithPooling
 from ..checkpoints.static_embedding import StaticEmbedding
-from ..compat.transformers import attend_both_ways, lacks_package
+from ..compat.transformers import attend_both_ways, lacks_package, need_no_state
 from ..config.handler_section import HandlerSection
 from ..errors import WrongCheckpoint, WrongConfig, summarize
 
@@ -77,6 +77,7 @@ def read_without_head(spec: ModelSpec) -> tuple[PreTrainedModel, Sequence[str]]:
         missing = []
     if attends_both_ways(config):
         _attend_both_ways(loaded, spec.checkpoint)
+    need_no_state(loaded)
     pool_last_token(loaded, spec.checkpoint)
     if spec.wrapper:
         return spec.wrapper(loaded), missing

@@ -43,6 +43,9 @@ WIDTHS = ("hidden_size", "d_model", "dim", "n_embd")
 # Weights are within it. Those of a convolution and of a vector are within this part of it.
 MOST, MOST_OF_CONVOLUTIONS, MOST_OF_VECTORS = 0.8, 0.4, 0.2
 MOST_OF_GLINER = 0.3
+# The experts of gpt-oss, whose numbers of four bits have a scale, 2 ** (scale - 127), in blocks.
+EXPERTS = ("experts.gate_up_proj", "experts.down_proj")
+MXFP4_BLOCK, MXFP4_SCALES = 32, (123, 126)
 # The keys of a size that is one of sides, or from this number on of pixels.
 PIXELS_OR_SIDES, MOST_SIDE = "longest_edge shortest_edge", 10_000
 # The files of components of a pipeline, by the ends of their classes. Others have weights.
@@ -176,8 +179,15 @@ def _shrunk(key: str, value: Any, sizes: Mapping[str, Any]) -> Any:
     if isinstance(value, Mapping) and (key.endswith(PART) or key in PARTS):
         return shrink(value)
     if key == "layer_types":
-        return [*value[:3], value[-1]]
+        return _some_layers(value)
     return value if value is None else sizes.get(key, value)
+
+
+def _some_layers(kinds: list[str]) -> list[str]:
+    """Return the kinds of four layers, each of which a published model has."""
+    chosen = [*kinds[:3], kinds[-1]]
+    others = [each for each in dict.fromkeys(kinds) if each not in chosen]
+    return [chosen[0], *others, *chosen[1 + len(others) :]]
 
 
 def shrink_file(name: str, content: Any, hidden: int, values: Mapping[str, Any]) -> Any:
@@ -240,8 +250,23 @@ def save_weights(
     weights = {
         name: _weight(name, parameter) for name, parameter in sorted(model.named_parameters())
     }
+    if getattr(model.config, "quantization_config", None):
+        weights = dict(_packed_experts(weights))
     weights |= {name: each.numpy() for name, each in model.state_dict().items() if name in buffers}
     save_file({**weights, **(more or {})}, folder / WEIGHTS, metadata={"format": "pt"})
+
+
+def _packed_experts(weights: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield weights with experts in MXFP4: two numbers in a byte, and a scale for each 32."""
+    for name, values in weights.items():
+        if not name.endswith(EXPERTS):
+            yield name, values
+            continue
+        count, size, outputs = values.shape
+        shape = (count, outputs, size // MXFP4_BLOCK)
+        seeded = np.random.Generator(np.random.PCG64(crc32(name.encode())))
+        yield f"{name}_blocks", seeded.integers(0, 256, (*shape, MXFP4_BLOCK // 2), np.uint8)
+        yield f"{name}_scales", seeded.integers(*MXFP4_SCALES, shape, np.uint8)
 
 
 def _adapt(config: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:

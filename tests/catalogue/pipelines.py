@@ -36,6 +36,8 @@ NEW_TOKENS = 6
 SIDES = ("xmin", "ymin", "xmax", "ymax")
 FEW: dict[str, Any] = {"max_new_tokens": NEW_TOKENS}
 BEAMS: dict[str, Any] = {**FEW, "num_beams": 2}
+# Of models that translate between many languages.
+LANGUAGES = {"src_lang": "eng_Latn", "tgt_lang": "deu_Latn"}
 
 
 class Reference:
@@ -48,8 +50,15 @@ class Reference:
     """
 
     def __init__(self, mode: str, folder: Path, model: Served) -> None:
-        self.pairs, self.parameters, make = MODES[mode]
-        self.ask: Ask = make(folder, model, self.parameters)
+        self.pairs, parameters, make = MODES[mode]
+        self.ask: Ask = make(folder, model, parameters)
+        languages = LANGUAGES if mode_has_languages(model.engine.task) else {}
+        self.parameters = {**parameters, **languages}
+
+
+def mode_has_languages(task: Any) -> bool:
+    """Return whether a task translates between languages that a request names."""
+    return task.settings.mode == "translation" and bool(task.languages.tokens)
 
 
 def _pipeline(name: str) -> Callable[..., Ask]:
@@ -58,6 +67,13 @@ def _pipeline(name: str) -> Callable[..., Ask]:
         return lambda given: found(given, **parameters)
 
     return make
+
+
+def _generated(folder: Path, model: Served, parameters: dict[str, Any]) -> Ask:
+    """Return the pipeline; that of Granite 4 without a cache, with which transformers fails."""
+    kind = model.engine.task.checkpoint.config.model_type
+    uncached = {"use_cache": False} if kind == "granitemoehybrid" else {}
+    return _pipeline("text-generation")(folder, model, {**parameters, **uncached})
 
 
 def _image_pipeline(name: str) -> Callable[..., Ask]:
@@ -123,11 +139,17 @@ def _written(key: str) -> Callable[..., Ask]:
     """Return what an encoder-decoder writes, which transformers 5 has no pipelines for."""
 
     def make(folder: Path, model: Served, parameters: dict[str, Any]) -> Ask:
-        tokenizer = model.engine.task.checkpoint.text_tokenizer
+        task: Any = model.engine.task
+        tokenizer = task.checkpoint.text_tokenizer
         loaded = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder)
+        settings = dict(parameters)
+        if mode_has_languages(task):
+            tokenizer = AutoTokenizer.from_pretrained(folder, src_lang=LANGUAGES["src_lang"])
+            target = tokenizer.convert_tokens_to_ids(LANGUAGES["tgt_lang"])
+            settings["forced_bos_token_id"] = target
 
         def ask(text: str) -> Any:
-            ids = loaded.generate(**tokenizer(text, return_tensors="pt"), **parameters)
+            ids = loaded.generate(**tokenizer(text, return_tensors="pt"), **settings)
             return [{key: tokenizer.decode(ids[0], skip_special_tokens=True)}]
 
         return ask
@@ -319,7 +341,7 @@ MODES: dict[str, Mode] = {
         _pipeline("token-classification"),
     ),
     "question_answering": ([(each, each) for each in QUESTIONS], {"align_to_words": False}, _spans),
-    "text_generation": (LONGER, {**FEW, "do_sample": False}, _pipeline("text-generation")),
+    "text_generation": (LONGER, {**FEW, "do_sample": False}, _generated),
     "summarization": (TEXTS, {**BEAMS, "min_length": 0}, _written("summary_text")),
     "translation": (TEXTS, BEAMS, _written("translation_text")),
     "text2text_generation": (TEXTS, BEAMS, _written("generated_text")),

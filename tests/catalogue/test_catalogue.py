@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from hf_serve.handlers import tasks
 from hf_serve.handlers.config.handler_section import HandlerSection, modes
 from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.errors import KitError, WrongCheckpoint
-from hf_serve.scripts.hub.catalogue import read_catalogue
+from hf_serve.scripts.hub.catalogue import find_in_catalogue, read_catalogue
 from hf_serve.scripts.hub.client import Hub
 from hf_serve.scripts.hub.mode_detection import ModeNotCertain, mode_of_hub_task
 from hf_serve.scripts.hub.model_check import check_model
@@ -27,6 +28,8 @@ HUB = "https://huggingface.co/"
 # A name that the catalogue does not have, and no check knows.
 COPY = "org/copy"
 NOT_RUN = "this kit never runs such code"
+# How a refusal lists what is served in place of a model, and words that begin no name of an entry.
+ALTERNATIVES, PROSE = re.compile(r", or |, | or "), {"a", "which"}
 # Models whose task on the hub is to choose labels, which are here for their vectors.
 FOR_VECTORS = ("clip-embedding", "siglip-embedding", "siglip2-embedding")
 # The mode that is found for what is refused, or the error where none is, and what the sentence
@@ -39,8 +42,10 @@ WITHOUT_A_MODE: dict[str, tuple[str | type[KitError], *tuple[str, ...]]] = {
     "deepseek-ocr": (WrongCheckpoint, "deepseek_vl_v2", "DeepseekOCRConfig", NOT_RUN),
     "detr": ("object_detection", "detr", "timm"),
     "dia": ("automatic_speech_recognition", "dia", "CTC"),
+    "dinov3": (ModeNotCertain, "DINOv3ViTModel"),
     "florence-2": ("image_to_text", "florence2", "without a prompt"),
     "florence-2-hf": ("image_to_text", "florence2", "without a prompt"),
+    "gemma-3n": ("image_text_to_text", "gemma3n", "timm"),
     "gliner2": (WrongCheckpoint, "GLiNER2", "zero_shot_token_classification"),
     "granite-speech": ("automatic_speech_recognition", "granite_speech", "CTC"),
     "gte-multilingual": (WrongCheckpoint, "new", "configuration.NewConfig", NOT_RUN),
@@ -68,8 +73,14 @@ WITHOUT_A_MODE: dict[str, tuple[str | type[KitError], *tuple[str, ...]]] = {
         "Qwen3VLForConditionalGeneration",
         "sentence_embedding",
     ),
+    "qwen3-vl-reranker": (
+        ModeNotCertain,
+        "Qwen3VLForConditionalGeneration",
+        "sentence_ranking",
+    ),
     "rmbg": (WrongCheckpoint, "BiRefNet_config.BiRefNetConfig", NOT_RUN),
     "sam-2": (ModeNotCertain, "Sam2VideoModel"),
+    "shieldgemma-2": ("image_classification", "shieldgemma2", "a text with each image"),
     "snowflake-arctic-embed-m-v2": (WrongCheckpoint, "gte", NOT_RUN),
     "speecht5": (ModeNotCertain, "SpeechT5ForTextToSpeech"),
     "timesfm": (ModeNotCertain, "TimesFmModelForPrediction"),
@@ -78,10 +89,16 @@ WITHOUT_A_MODE: dict[str, tuple[str | type[KitError], *tuple[str, ...]]] = {
 # What the error of a mode that is named says, where it names something else.
 WITH_A_MODE = {
     "dia": ("model_type dia", "VITS"),
+    "dinov3": ("preprocessor_config.json", "Torchvision"),
     "florence-2": ("florence2", "encoder"),
     "florence-2-hf": ("florence2", "encoder"),
     "internvl": ("internvl_chat",),
     "qwen3-vl-embedding": ("qwen3_vl", "image_text_to_text"),
+    "qwen3-vl-reranker": ("qwen3_vl", "AutoModelForSequenceClassification"),
+    "shieldgemma-2": (
+        "ShieldGemma2ForImageClassification",
+        "Gemma3ForConditionalGeneration",
+    ),
     "sam-2": ("Sam2VideoModel",),
     "jina-reranker-m0": ("qwen2_vl", "AutoModelForSequenceClassification"),
     "jina-reranker-v3": ("sentence_ranking", "JinaForRanking", "template"),
@@ -135,6 +152,14 @@ def test_ids_and_names_are_unique() -> None:
     assert len(models) == len(set(models))
     last = [model.rpartition("/")[2] for model in models]
     assert len(last) == len(set(last))
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_a_refusal_says_to_serve_is_an_entry_that_is_served(name: str) -> None:
+    _, _, remedy = str(REFUSED[name].refused).partition("serve ")
+    firsts = {part.split()[0].strip(".;") for part in ALTERNATIVES.split(remedy) if part}
+    found = {each: find_in_catalogue(each) for each in firsts - PROSE}
+    assert not [name for name, known in found.items() if not known or known.entry.refused]
 
 
 @pytest.mark.parametrize("name", ENTRIES)

@@ -17,6 +17,20 @@ from tests import sounds, tiny_diffusion, tiny_gliner, tiny_tokenizers, tiny_vit
 # Tokens of a model of pages, special ones included.
 PAGE_TOKENS = 432
 DONUT = ("<s_docvqa>", "<s_question>", "</s_question>", "<s_answer>", "</s_answer>")
+# The tokens that processors ask their tokenizer for.
+NAMED_TOKENS: Mapping[str, Mapping[str, str]] = {
+    "gemma-vision": {
+        "boi_token": "<start_of_image>",
+        "eoi_token": "<end_of_image>",
+        "image_token": "<image_soft_token>",
+    },
+    "internvl": {
+        "context_image_token": "<IMG_CONTEXT>",
+        "start_image_token": "<img>",
+        "end_image_token": "</img>",
+        "video_token": "<video>",
+    },
+}
 
 
 def write(kind: str, folder: Path) -> dict[str, Any]:
@@ -112,21 +126,39 @@ def _pages(kind: str, folder: Path) -> dict[str, Any]:
         "colmodernvbert": split,
         "colpali": {"<image>": "image_token_index"},
         "colqwen2": tiny.QWEN_TOKENS,
+        "gemma-vision": {
+            "<start_of_image>": "boi_token_index",
+            "<end_of_image>": "eoi_token_index",
+            "<image_soft_token>": "image_token_index",
+        },
+        "internvl": {"<IMG_CONTEXT>": "image_token_id", "<img>": "", "</img>": "", "<video>": ""},
         "llava": {"<image>": "image_token_index"},
         "qwen2-vl": tiny.QWEN_TOKENS,
         "smolvlm": split,
     }[kind]
     ids = tiny.write_page_tokens(folder, list(tokens))
+    _name_tokens(folder, NAMED_TOKENS.get(kind, {}))
     end = ids["<|endoftext|>"]
     ends = {"bos_token_id": end, "eos_token_id": end, "pad_token_id": end}
     return {**ends, "vocab_size": PAGE_TOKENS, **{key: ids[name] for name, key in tokens.items()}}
+
+
+def _name_tokens(folder: Path, names: Mapping[str, str]) -> None:
+    """Give tokens the names by which a processor asks a tokenizer for them."""
+    path = folder / "tokenizer_config.json"
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    named = {"extra_special_tokens": dict(names)} if names else {}
+    path.write_text(json.dumps({**settings, **named}), encoding="utf-8")
 
 
 WRITERS: Mapping[str, Callable[[Path], dict[str, Any]]] = {
     "clip": _clip,
     **{
         kind: partial(_pages, kind)
-        for kind in ("colmodernvbert", "colpali", "colqwen2", "llava", "qwen2-vl", "smolvlm")
+        for kind in (
+            *("colmodernvbert", "colpali", "colqwen2", "gemma-vision", "internvl", "llava"),
+            *("qwen2-vl", "smolvlm"),
+        )
     },
     "donut": _donut,
     "gliclass": partial(_gliclass, "deberta-v2"),

@@ -26,6 +26,8 @@ from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
     GPTQConfig,
+    GraniteMoeHybridConfig,
+    GraniteMoeHybridForCausalLM,
     IdeficsConfig,
     LlamaConfig,
     LlamaForCausalLM,
@@ -203,6 +205,17 @@ def test_the_attribute_and_the_config_decide_whether_later_tokens_are_read(
     ids = torch.tensor([[3, 4, 5], [3, 4, 6]])
     first, second = module(input_ids=ids).last_hidden_state[:, 0]
     assert torch.allclose(first, second, atol=1e-6) == is_causal
+
+
+def test_a_granite_without_mamba_generates_with_its_cache() -> None:
+    layers = {"layer_types": ["attention"] * 2, "num_local_experts": 0, "mamba_n_heads": 8}
+    values = {**SIZE, "intermediate_size": 16, "shared_intermediate_size": 16, "vocab_size": 9}
+    config = GraniteMoeHybridConfig(**{**values, **layers, "mamba_expand": 2})
+    module = GraniteMoeHybridForCausalLM(config).eval()
+    compat.need_no_state(module)
+    ids = torch.tensor([[3, 4, 5]])
+    wanted = module.generate(ids, use_cache=False, max_new_tokens=4, do_sample=False)
+    assert module.generate(ids, max_new_tokens=4, do_sample=False).equal(wanted)
 
 
 def test_a_state_is_told_from_a_cache() -> None:
