@@ -18,6 +18,7 @@ from ..compat.transformers import has_model, model_classes  # isort: skip
 import transformers
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from ..compat.lean_imports import without_compiler
 from ..config.handler_section import HandlerSection
 from ..config.messages import quote
 from ..errors import WrongCheckpoint, summarize
@@ -179,7 +180,7 @@ def _decoder_needs_text(kind: type[PreTrainedModel], config: PreTrainedConfig) -
     the encoder's, and fails later, at the first value that it reads.
     """
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), without_compiler():
             kind(config).eval()(input_ids=torch.ones(1, 3, dtype=torch.long))
     except ValueError:
         return True
@@ -198,7 +199,7 @@ def _class_name(config: PreTrainedConfig, auto_class_name: str, checkpoint: str)
     """Return the model class of an auto class; building it on the meta device needs no memory."""
     auto_class = getattr(transformers, auto_class_name)
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), without_compiler():
             model = auto_class.from_config(deepcopy(config), trust_remote_code=False)
     except Exception as error:  # noqa: BLE001 - each family reads values in its own way
         if has_model(auto_class_name, config) and not isinstance(error, ImportError):

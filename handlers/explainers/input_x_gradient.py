@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from captum.attr import InputXGradient
 
 from .base import AnyTarget, Attribution, AttributionBatch, BaseExplainer
 
@@ -25,6 +24,8 @@ class Explainer(BaseExplainer):
         return 1
 
     def attribute(self, batch: AttributionBatch, settings: Any) -> list[Attribution]:
+        from captum.attr import InputXGradient  # noqa: PLC0415 - at the first explanation
+
         vectors = batch.vectors(batch.inputs).detach().requires_grad_()
         attributions = InputXGradient(batch.score_vectors).attribute(
             vectors, additional_forward_args=(batch.inputs, *batch.extra)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
-from captum.attr import IntegratedGradients
 
 from .base import AnyTarget, Attribution, AttributionBatch, BaseExplainer
 from .bases.image import PixelBatch
@@ -112,6 +111,8 @@ class IntegrationPath:
         return torch.cat([self._integrate_together(part, steps) for part in parts])
 
     def _integrate_together(self, intervals: Sequence[Interval], steps: int) -> torch.Tensor:
+        from captum.attr import IntegratedGradients  # noqa: PLC0415 - at the first explanation
+
         rows = [interval.row for interval in intervals]
         attributions = IntegratedGradients(self._batch.score_vectors).attribute(
             self._points(rows, [interval.end for interval in intervals]),

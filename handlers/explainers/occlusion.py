@@ -7,7 +7,6 @@ from collections.abc import Hashable
 from typing import Any
 
 import torch
-from captum.attr import Occlusion
 
 from .base import Attribution, BaseExplainer
 from .bases.image import ImageTarget, PixelBatch
@@ -34,6 +33,8 @@ class Explainer(BaseExplainer):
 
     @torch.no_grad()
     def attribute(self, batch: PixelBatch, settings: Any) -> list[Attribution]:
+        from captum.attr import Occlusion  # noqa: PLC0415 - at the first explanation
+
         patches, window, stride = batch.targets[0].segments, settings.window, settings.stride
         rows, columns = patches.rows, patches.columns
         attributions = Occlusion(batch.score_visible).attribute(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from captum.attr import ShapleyValueSampling
 
 from .base import AnyTarget
 from .bases.perturbation import PerturbationExplainer
+
+if TYPE_CHECKING:
+    from captum.attr import PerturbationAttribution
 
 
 class Explainer(PerturbationExplainer):
@@ -20,8 +22,12 @@ class Explainer(PerturbationExplainer):
     Theory, 2010.
     """
 
-    method = ShapleyValueSampling
     default_samples = 10
+
+    def method(self) -> type[PerturbationAttribution]:
+        from captum.attr import ShapleyValueSampling  # noqa: PLC0415 - at the first explanation
+
+        return ShapleyValueSampling
 
     def forwards(self, target: AnyTarget, settings: Any) -> int:
         return len(target.segments) * int(settings.n_samples or self.default_samples)

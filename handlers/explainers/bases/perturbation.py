@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import torch
-from captum.attr import PerturbationAttribution
 
 from ...process.ranks import seeded
 from ..base import Attribution, AttributionBatch, BaseExplainer
 
+if TYPE_CHECKING:
+    from captum.attr import PerturbationAttribution
+
 
 class PerturbationExplainer(BaseExplainer):
-    """Explains by a method of Captum that takes masks of features.
+    """Explains by a method of Captum that takes masks of features."""
 
-    Attributes:
-        method: the class of Captum.
-    """
-
-    method: ClassVar[type[PerturbationAttribution]]
     needs_gradients = False
     complete = True
 
@@ -27,7 +25,7 @@ class PerturbationExplainer(BaseExplainer):
     def attribute(self, batch: AttributionBatch, settings: Any) -> list[Attribution]:
         feature_mask = batch.feature_mask()
         with seeded(0):
-            attributions = self.method(batch.score).attribute(
+            attributions = self.method()(batch.score).attribute(
                 batch.inputs,
                 baselines=batch.baseline,
                 additional_forward_args=batch.extra,
@@ -36,6 +34,10 @@ class PerturbationExplainer(BaseExplainer):
                 **self.options(feature_mask, settings),
             )
         return batch.to_attributions(attributions, batch.scores(), per_segment=True)
+
+    @abstractmethod
+    def method(self) -> type[PerturbationAttribution]:
+        """Return the class of Captum, which is imported at the first explanation."""
 
     def options(self, feature_mask: torch.Tensor, settings: Any) -> Mapping[str, Any]:
         """Return further arguments of Captum's method."""
