@@ -31,7 +31,6 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "matplotlib.image": ("AxesImage",),
     "matplotlib.pyplot": (),
     "mpl_toolkits.axes_grid1": ("make_axes_locatable",),
-    "sympy": ("Basic",),
 }
 # The modules that import them, and what they get a stand-in for.
 IMPORTERS: Mapping[str, tuple[str, ...]] = {
@@ -109,14 +108,13 @@ def stand_ins(*packages: str) -> Iterator[None]:
 
 
 def without_compiler() -> AbstractContextManager[None]:
-    """Build models on the meta device within the block without torch's compiler and SymPy.
+    """Build models on the meta device within the block without torch's compiler.
 
-    torch imports the compiler to keep it from functions of that device, and SymPy to find out
-    whether a number is a symbol of the compiler.
+    torch imports it to keep it from functions of that device.
 
-    Breaks when torch takes something else of them there, for which it is then imported.
+    Breaks when torch takes something else of it there, for which it is then imported.
     """
-    return stand_ins(COMPILER, "sympy")
+    return stand_ins(COMPILER)
 
 
 class StandIn(ModuleType):

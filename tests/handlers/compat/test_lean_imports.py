@@ -65,7 +65,7 @@ from hf_serve.handlers.compat.transformers import masking_utils
 from transformers import PreTrainedModel
 from transformers.integrations.flash_paged import paged_attention_forward
 import captum.attr
-heavy = {"torch._dynamo", "sympy", "scipy.optimize", "matplotlib", "sklearn"}
+heavy = {"torch._dynamo", "scipy.optimize", "matplotlib", "sklearn"}
 assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()
 
 import torch._dynamo
