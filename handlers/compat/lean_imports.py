@@ -87,14 +87,20 @@ class _Loader(Loader):
 
 
 def import_late() -> None:
-    """Have this process import the modules of `IMPORTERS` with stand-ins, from now on."""
+    """Have this process import the modules of `IMPORTERS` with stand-ins, from now on.
+
+    Breaks when :class:`LateImports` does.
+    """
     if not any(isinstance(each, LateImports) for each in sys.meta_path):
         sys.meta_path.insert(0, LateImports())
 
 
 @contextmanager
 def stand_ins(*packages: str) -> Iterator[None]:
-    """Give imports within the block stand-ins for packages that are not imported already."""
+    """Give imports within the block stand-ins for packages that are not imported already.
+
+    Breaks when modules are found in another way than by `sys.modules`.
+    """
     added = [
         StandIn(name)
         for name in NAMES
@@ -118,7 +124,10 @@ def without_compiler() -> AbstractContextManager[None]:
 
 
 class StandIn(ModuleType):
-    """A module that is imported when something else than `NAMES` is taken from it."""
+    """A module that is imported when something else than `NAMES` is taken from it.
+
+    Breaks when Python asks a module for another name than that of an attribute that is missing.
+    """
 
     def __getattr__(self, name: str) -> Any:
         if sys.modules.get(self.__name__) is self:
