@@ -126,7 +126,7 @@ def without_compiler() -> AbstractContextManager[None]:
 class StandIn(ModuleType):
     """A module that is imported when something else than `NAMES` is taken from it.
 
-    Breaks when Python asks a module for another name than that of an attribute that is missing.
+    Breaks when Python asks a module for other names than the ones of missing attributes.
     """
 
     def __getattr__(self, name: str) -> Any:
