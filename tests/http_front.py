@@ -34,7 +34,8 @@ def front(models: Mapping[str, Served]) -> Iterator[str]:
             size = int(self.headers.get("Content-Length") or 0)
             url = urlsplit(self.path)
             _, _, name, *rest = url.path.split("/")
-            headers = {**dict(self.headers.items()), "url_path": "/".join(rest[1:])}
+            told = {"url_path": "/".join(rest[1:]), "x-http-method-override": self.command}
+            headers = {**dict(self.headers.items()), **told}
             body = self.rfile.read(size)
             row, described = _row(body, self.headers.get("Content-Type", ""))
             http_request = HttpRequest(
@@ -50,7 +51,7 @@ def front(models: Mapping[str, Served]) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(answer.body)
 
-        do_GET = do_POST  # noqa: N815
+        do_GET = do_DELETE = do_POST  # noqa: N815
 
         def log_message(self, *_arguments: object) -> None:
             """Write no log."""

@@ -29,7 +29,6 @@ async def main(job: dict[str, Any]) -> dict[str, Any]:
             for name, model in MODELS.items()
         }
         answers = {name: await asked(agent, job) for name, agent in tellers.items()}
-        # The server's responses have no tools.
         return {**answers, "called": await called(tellers["chat"], job)}
 
 
