@@ -60,6 +60,8 @@ MULTI_LABEL = "multi_label_classification"
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 # Characters of the request in a command that is shown.
 MAX_SHOWN = 300
+# What is said before this process becomes a server, which has nothing but its log.
+STARTING = "It answers once the log says that Uvicorn is running, and Ctrl-C ends it."
 
 console = Console(highlight=False, soft_wrap=True)
 
@@ -122,9 +124,10 @@ def main(
     store = folder / STORE
     store.mkdir(parents=True, exist_ok=True)
     archives = [archive_of(model, mode, revision, folder, store) for model in models]
-    message = _message(archives, f"http://{HOST}:{port}", api_key_file)
+    url = f"http://{HOST}:{port}"
+    examples = _examples(archives, url, api_key_file)
     if host is Host.ASGI:
-        console.print(message, markup=False)
+        console.print(f"\n{serve.line_of_one_url(url)}\n{examples}\n{STARTING}", markup=False)
         keys = ["--api-key-file", str(api_key_file.resolve())] if api_key_file else []
         limits = on_demand.arguments() if on_demand else []
         serve_in_process(archives, ["--port", str(port), *keys, *limits])
@@ -143,7 +146,7 @@ def main(
         allow_rollouts=allow_rollouts,
         workdir=folder / SERVER_FOLDER,
     )
-    console.print(f"{message}\n\n{_verbs(folder)}", markup=False)
+    console.print(f"{examples}\n{_verbs(folder)}", markup=False)
 
 
 def write_yaml(found: ModelCheck, folder: Path, keys: Mapping[str, Any] = EMPTY) -> Path:
@@ -316,15 +319,15 @@ def _checked(model: str, mode: str | None, revision: str | None) -> ModelCheck:
         return check_model(model, revision, Hub(), mode)
 
 
-def _message(archives: Sequence[Path], url: str, api_key_file: Path | None) -> str:
-    """Return where the models are asked, with a command for each."""
+def _examples(archives: Sequence[Path], url: str, api_key_file: Path | None) -> str:
+    """Return a command for each model that asks it."""
     key = f' -H "Authorization: Bearer $(head -n 1 {shlex.quote(str(api_key_file))})"'
-    lines = [f"\nOne URL for all models: {url} (OpenAI's clients: {url}/v1)"]
+    lines = []
     for archive in archives:
         if handler := _handler_of(archive):
             command = example_of(archive.stem, handler, url, _checkpoint_of(archive))
             lines.append(f"  {command}{key if api_key_file else ''}")
-    return "\n".join(lines)
+    return "\n".join(["\nTry it:", *lines, ""]) if lines else ""
 
 
 def _handler_of(archive: Path) -> HandlerSection | None:

@@ -30,6 +30,8 @@ from hf_serve.scripts.serving.torchserve import JSON_LOGGING, LOGGING, TorchServ
 from hf_serve.scripts.serving.workdirs import STARTED, Workdir, find_workdir
 
 PORTS = default_ports(CONFIG)
+# What its address is called where clients have that of all models.
+TORCHSERVE_ITSELF = "TorchServe itself"
 
 ApiKeyFile = Annotated[
     Path | None,
@@ -165,11 +167,12 @@ def status(workdir: Workdir = None) -> None:
         console.print(f"{name} is not served: {reason}", markup=False)
     workers = server.workers()
     console.print(f"{len(workers)} workers: {Memory.of_all(workers)}")
-    console.print(f"{server.inference_url} (process {server.pid}, logs in {workdir / 'logs'})")
-    one_url = OneUrl.of(workdir)
-    if one_url:
+    own = f"{server.inference_url} (process {server.pid}, logs in {workdir / 'logs'})"
+    if one_url := OneUrl.of(workdir):
         state = "answers" if one_url.is_alive() and one_url.is_ready() else "does not answer"
         console.print(f"{one_url.inference_url} {state} (log in {one_url.log})")
+        own = f"{TORCHSERVE_ITSELF}: {own}"
+    console.print(own)
     raise typer.Exit(0 if all(ready.values()) and not server.left_out else 1)
 
 
@@ -206,6 +209,11 @@ def logs(
         typer.echo(line)
 
 
+def line_of_one_url(url: str) -> str:
+    """Return what a command says of the address of all models."""
+    return f"One URL for all models: {url} (OpenAI's clients: {url}/v1; see /docs)"
+
+
 def _require_no_tokens(settings: Mapping[str, str]) -> None:
     """Check that TorchServe answers the server at one URL, which has none of its tokens."""
     if settings.get("disable_token_authorization") != "true":
@@ -227,8 +235,10 @@ def _leave_if_running(workdir: Path) -> None:
 
 def _announce(server: Server) -> None:
     if one_url := OneUrl.of(server.workdir):
-        console.print(f"One URL for all models: {one_url.inference_url} (see /docs)")
-    console.print(f"Ask at {server.inference_url}/predictions/<model>")
+        console.print(line_of_one_url(one_url.inference_url))
+        console.print(f"{TORCHSERVE_ITSELF}: {server.inference_url}")
+    else:
+        console.print(f"Ask at {server.inference_url}/predictions/<model>")
 
 
 def _start_one_url(server: Server, port: int, api_key_file: Path | None) -> None:

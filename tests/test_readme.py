@@ -68,6 +68,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     with LocalHub({HUB_NAME: MODELS / "question_answering"}) as hub:
         hub.tag(HUB_NAME, PINNED)
         environment = environment_of(tmp_path_factory.mktemp("t"), copy, hub.url)
+        script = script.replace("127.0.0.1:8000", f"127.0.0.1:{environment['URL_PORT']}")
         done = subprocess.run(
             ["bash", "-c", script], cwd=copy, env=environment, capture_output=True, text=True
         )

@@ -134,7 +134,7 @@ def find_problem(config: ModelConfig, save_mode: str) -> str | None:
         return error.problem
     own = get(save_mode)
     missing = own.missing_packages(tasks.get(config.handler.mode))
-    return f"{missing[0]} is not installed ({own.packages[missing[0]]})" if missing else None
+    return "; ".join(f"{name} is not installed ({own.packages[name]})" for name in missing) or None
 
 
 def plan(config: ModelConfig) -> ModelConfig:

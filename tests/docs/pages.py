@@ -121,14 +121,14 @@ def _routed(url: str, headers: dict[str, str], row: dict[str, Any]) -> Call | No
     parts = urlsplit(url)
     if parts.port == MANAGEMENT:
         return Call(_mode(parts.path.rsplit("/", 1)[1]), HttpRequest({}, {"describe": "True"}))
-    if parts.port == ONE_URL:
+    if parts.port == ONE_URL and not PATH.fullmatch(parts.path):
         content = row["body"]
         if not isinstance(content, dict):
             return None
         if model := headers.get("x-model") or content.get("model"):
             headers |= {"url_path": parts.path.strip("/")}
             return Call(_mode(model), HttpRequest(row, headers))
-    elif parts.port != INFERENCE:
+    elif parts.port not in (INFERENCE, ONE_URL):
         return None
     row |= dict(parse_qsl(parts.query))
     if found := PATH.fullmatch(parts.path):

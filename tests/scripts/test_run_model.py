@@ -165,11 +165,11 @@ def _write_packed(path: Path, config: object = None) -> Path:
 def test_a_command_asks_for_all_labels_of_a_model_of_several(tmp_path: Path) -> None:
     handler = {"handler": {"mode": "sequence_classification", "model_name": "org/name"}}
     archive = _write_packed(tmp_path / "m.mar", handler)
-    assert "top_k" not in run_model._message([archive], "http://127.0.0.1:8000", None)
+    assert "top_k" not in run_model._examples([archive], "http://127.0.0.1:8000", None)
     with zipfile.ZipFile(archive, "a") as packed:
         packed.writestr("config.json", '{"problem_type": "multi_label_classification"}')
-    message = run_model._message([archive], "http://127.0.0.1:8000", None)
-    assert '"parameters": {"top_k": null}' in message
+    examples = run_model._examples([archive], "http://127.0.0.1:8000", None)
+    assert '"parameters": {"top_k": null}' in examples
 
 
 ARCHIVED = {"handler": {"mode": "fill_mask", "model_name": "org/name"}}
@@ -179,14 +179,14 @@ ARCHIVED = {"handler": {"mode": "fill_mask", "model_name": "org/name"}}
 def test_a_model_has_a_command_wherever_its_yaml_is(tmp_path: Path, keys: str | None) -> None:
     archive = _write_packed(tmp_path / "m.mar")
     file = Path(keys) if keys else None
-    message = run_model._message([archive], "http://127.0.0.1:8000", file)
-    assert "curl http://127.0.0.1:8000/predictions/m" in message
-    assert ("$(head -n 1 'my keys.txt')" in message) is bool(keys)
+    examples = run_model._examples([archive], "http://127.0.0.1:8000", file)
+    assert "curl http://127.0.0.1:8000/predictions/m" in examples
+    assert ("$(head -n 1 'my keys.txt')" in examples) is bool(keys)
 
 
 def test_an_archive_that_is_none_has_no_command(tmp_path: Path) -> None:
     (tmp_path / "m.mar").write_text("no archive")
-    assert "curl" not in run_model._message([tmp_path / "m.mar"], "http://127.0.0.1:8000", None)
+    assert "curl" not in run_model._examples([tmp_path / "m.mar"], "http://127.0.0.1:8000", None)
 
 
 @pytest.fixture

@@ -76,7 +76,7 @@ def test_start_status_stop(line: Line) -> None:
     (model,) = httpx.get(f"{url}/v1/models", timeout=60).json()["data"]
     assert (model["id"], model["state"]) == ("echo", "ready")
     assert "echo is ready" in out
-    assert f"http://127.0.0.1:{line.ports.inference}/predictions/" in out
+    assert f"TorchServe itself: http://127.0.0.1:{line.ports.inference}" in out
     assert httpx.get(f"http://127.0.0.1:{line.ports.inference}/ping", timeout=60).is_success
 
     code, out, _ = line.run("start")
