@@ -47,9 +47,6 @@ def main(
 
     HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE are read from the environment.
     """
-    # This import loads torch, which `--help` does not need.
-    from hf_serve.scripts.hub.model_check import check_model  # noqa: PLC0415
-
     if mode and mode not in modes():
         raise typer.BadParameter(f"there is no mode {mode}; {suggest(mode, modes())}")
     if Path(model).suffix in YAMLS and Path(model).is_file():
@@ -61,7 +58,11 @@ def main(
         if known.entry.refused:
             err.print(f"{model} is not served. {known.entry.refused}", markup=False)
             raise typer.Exit(1)
-    found = check_model(model, revision, Hub(), mode, allow_pickle=allow_pickle)
+    with err.status(f"Reading the small files of {model}"):
+        # This import loads torch, which takes seconds, and `--help` does not need it.
+        from hf_serve.scripts.hub.model_check import check_model  # noqa: PLC0415
+
+        found = check_model(model, revision, Hub(), mode, allow_pickle=allow_pickle)
     if as_json:
         out.print_json(json.dumps(asdict(found) | {"memory": dict(found.memory)}))
     else:

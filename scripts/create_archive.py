@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.filesize import decimal
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from hf_serve.handlers.checkpoints.unread_files import describe_unread_of
@@ -109,10 +109,10 @@ def _pack_all(paths: Iterable[Path], make: partial[Archive], *, sbom: bool) -> l
 
 
 def _shown(path: Path, make: partial[Archive]) -> Archive:
-    """Pack one model with a progress bar."""
-    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn()
+    """Pack one model with a progress bar, which moves to and fro until bytes are written."""
+    columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
-        task = progress.add_task(model_name(path))
+        task = progress.add_task(f"exporting and measuring {model_name(path)}", total=None)
 
         def advance(done: int, total: int) -> None:
             step = "checking" if done == total else "packing"

@@ -10,9 +10,18 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from hf_serve.handlers.errors import KitError
+from hf_serve.hosts.archives import MANIFEST
 from hf_serve.hosts.command_line import plain_errors
+from hf_serve.scripts.installation import command_line
+
+YAMLS = (".yaml", ".yml")
 
 console = Console(highlight=False, soft_wrap=True)
+
+
+class NotExplained(KitError):
+    """A file is none whose model can be explained."""
 
 
 @plain_errors()
@@ -23,7 +32,7 @@ def main(
     inputs: Annotated[
         str, typer.Argument(help="A text, the path of an image, or an object as JSON.")
     ],
-    mode: Annotated[str | None, typer.Option(help="The mode of a checkpoint.")] = None,
+    mode: Annotated[str | None, typer.Option(help="The mode, where the files fit several.")] = None,
     method: Annotated[
         str | None, typer.Option(help="The method of the explanation; default: the mode's own.")
     ] = None,
@@ -35,14 +44,19 @@ def main(
     ] = None,
 ) -> None:
     """Say which words of a text, or parts of an image, made a model's answer."""
-    # These imports load torch, which `--help` does not need.
-    from hf_serve.hosts.notebook import Engine  # noqa: PLC0415
-    from hf_serve.scripts.terminal import explanation_lines, target_of  # noqa: PLC0415
-
+    if model.suffix in YAMLS:
+        raise NotExplained(
+            f"{model} is a YAML file; explain its archive, which `{command_line('pack', model)}`"
+            " writes, or the folder of its checkpoint."
+        )
     parsed = read(inputs)
     options = {"method": method, "target": target}
     with console.status(f"Loading {model}"):
-        engine = Engine.load(model, mode=mode)
+        # These imports load torch, which takes seconds, and `--help` does not need it.
+        from hf_serve.hosts.notebook import Engine  # noqa: PLC0415
+        from hf_serve.scripts.terminal import explanation_lines, target_of  # noqa: PLC0415
+
+        engine = Engine.load(model, mode=mode or _detected_mode(model))
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     explanation = engine.explain(parsed, **given)
     if page:
@@ -64,6 +78,16 @@ def read(inputs: str) -> Any:
         return Path(inputs) if Path(inputs).is_file() else inputs
     except OSError:  # A text may be too long for a path.
         return inputs
+
+
+def _detected_mode(model: Path) -> str | None:
+    """Return the mode of the folder of a checkpoint; None for an archive, which has its own."""
+    if model.is_file() or (model / MANIFEST).is_file():
+        return None
+    # This import loads torch.
+    from hf_serve.scripts.hub.mode_detection import detect_mode  # noqa: PLC0415
+
+    return detect_mode(model, None, str(model)).mode
 
 
 run = partial(typer.run, main)

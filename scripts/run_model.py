@@ -312,10 +312,10 @@ def _require_served(model: str, entry: CatalogueEntry) -> None:
 
 
 def _checked(model: str, mode: str | None, revision: str | None) -> ModelCheck:
-    # This import loads torch, which `--help` does not need.
-    from hf_serve.scripts.hub.model_check import check_model  # noqa: PLC0415
-
     with console.status(f"Reading the small files of {model}"):
+        # This import loads torch, which takes seconds, and `--help` does not need it.
+        from hf_serve.scripts.hub.model_check import check_model  # noqa: PLC0415
+
         return check_model(model, revision, Hub(), mode)
 
 

@@ -8,14 +8,14 @@ import typer
 from typer.testing import CliRunner
 
 from hf_serve.scripts.explain_model import main, read
+from tests.sentences import Sentence
 
 APP = typer.Typer()
 APP.command()(main)
 
 
-def test_words_and_the_label_are_shown(checkpoint: Path) -> None:
-    mode = ("--mode", "sequence_classification")
-    done = CliRunner().invoke(APP, [str(checkpoint), "Ada sings.", *mode])
+def test_words_and_the_label_are_shown_and_the_mode_is_found(checkpoint: Path) -> None:
+    done = CliRunner().invoke(APP, [str(checkpoint), "Ada sings."])
     assert done.exit_code == 0, done.output
     assert "Why the answer is " in done.output
     assert "For it" in done.output
@@ -27,6 +27,16 @@ def test_a_page_is_written(checkpoint: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(APP, [str(checkpoint), "Ada sings.", *options, "--page", str(page)])
     assert done.exit_code == 0, done.output
     assert "<html" in page.read_text(encoding="utf-8")
+
+
+def test_a_yaml_is_refused_with_the_command_that_packs_it(tmp_path: Path) -> None:
+    config = tmp_path / "sentiment.yaml"
+    config.touch()
+    done = CliRunner().invoke(APP, [str(config), "Ada sings."])
+    assert (done.exit_code, done.output.strip()) == (
+        1,
+        Sentence("sentiment.yaml", "create_archive.py"),
+    )
 
 
 def test_a_wrong_method_is_one_sentence(checkpoint: Path) -> None:
