@@ -134,7 +134,11 @@ def find_problem(config: ModelConfig, save_mode: str) -> str | None:
         return error.problem
     own = get(save_mode)
     missing = own.missing_packages(tasks.get(config.handler.mode))
-    return "; ".join(f"{name} is not installed ({own.packages[name]})" for name in missing) or None
+    if not missing:
+        return None
+    verb = "is" if len(missing) == 1 else "are"
+    commands = "; ".join(own.packages[name] for name in missing)
+    return f"{' and '.join(missing)} {verb} not installed ({commands})"
 
 
 def plan(config: ModelConfig) -> ModelConfig:

@@ -95,8 +95,8 @@ class Format(BaseFormat):
         "openvino": "pip install openvino",
         "nncf": "pip install nncf",
         "openvino_genai": "pip install openvino-genai",
-        "optimum.intel.openvino": "pip install openvino openvino-tokenizers nncf, and optimum and"
-        " optimum-intel with --no-deps",
+        "optimum.intel.openvino": "pip install openvino openvino-tokenizers nncf"
+        " 'transformers<5.6', and optimum and optimum-intel with --no-deps",
     }
     generation_packages = ("openvino_genai", "optimum.intel.openvino")
 

@@ -154,12 +154,18 @@ def test_a_key_that_excludes_the_fastest_format_leaves_the_checkpoint_and_is_nam
     assert choice.reason == Sentence(*facts)
 
 
-def test_a_missing_package_leaves_the_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_leave_the_checkpoint_and_are_all_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.undo()
     monkeypatch.setattr(placement, "find_accelerator", lambda: None)
-    monkeypatch.setitem(sys.modules, "openvino", None)
+    for package in ("openvino", "nncf"):
+        monkeypatch.setitem(sys.modules, package, None)
     choice = formats.choose(config())
-    assert (choice.save_mode, "openvino is not installed" in choice.reason) == ("pretrained", True)
+    assert choice.save_mode == "pretrained"
+    assert choice.reason == Sentence(
+        "openvino and nncf", "pip install openvino", "pip install nncf"
+    )
 
 
 @pytest.mark.parametrize(
