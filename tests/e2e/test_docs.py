@@ -55,11 +55,9 @@ def test_every_client_example_runs(server: Server, ports: dict[str, str]) -> Non
 @pytest.mark.openvino
 def test_every_example_of_openai_runs_with_the_shipped_model(ports: dict[str, str]) -> None:
     """Texts side by side, schemas and tools with the format that `save_mode: auto` is here."""
-    names = ("/models/{}/invoke", "/predictions/{}/", 'model="{}"')
-    shipped = {name.format("text_generation"): name.format(SHIPPED) for name in names}
+    shipped = {"predictions/text_generation/": f"predictions/{SHIPPED}/"}
     for example in EXAMPLES:
         if "from openai" in example.text:
-            assert any(name in example.text for name in shipped), example
             run(example.text, {**ports, **shipped})
 
 
