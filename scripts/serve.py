@@ -30,7 +30,7 @@ from hf_serve.scripts.serving.torchserve import JSON_LOGGING, LOGGING, TorchServ
 from hf_serve.scripts.serving.workdirs import STARTED, Workdir, find_workdir
 
 PORTS = default_ports(CONFIG)
-# What its address is called where clients have that of all models.
+# What its address is called where clients have the one URL.
 TORCHSERVE_ITSELF = "TorchServe itself"
 
 ApiKeyFile = Annotated[
