@@ -440,9 +440,14 @@ def _compare_all(expected: Iterable[Sequence[int]], found: Iterable[Sequence[int
 
 
 def _greedy(row: Any) -> Prompt:
-    """Return the first half of a row, which may be a whole text, as a prompt."""
+    """Return the first half of a row, which may be a whole text, as a prompt.
+
+    A prompt with images stays whole: its tokens are the images' as well.
+    """
     prompt: Prompt = row
     length, new_tokens = (len(prompt) + 1) // 2, min(prompt.new_tokens, MAX_NEW_TOKENS)
+    if prompt.media:
+        length = len(prompt)
     return replace(
         prompt,
         features={name: values[:length] for name, values in prompt.features.items()},

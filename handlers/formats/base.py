@@ -286,7 +286,9 @@ def _check_engine(given: _Checked) -> Problem | None:
     engine = given.handler.engine
     if engine is None:
         return None
-    if engine not in given.supported.engines or not given.continues_prompts:
+    # Engines get the tokens of a prompt, and no images.
+    reads_tokens = given.task.auto_class == "AutoModelForCausalLM"
+    if engine not in given.supported.engines or not reads_tokens:
         return (
             f"handler.engine is {engine}, handler.mode is {given.handler.mode} and"
             f" handler.save_mode is {given.save_mode}",

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import math
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -33,7 +33,7 @@ from ..checkpoints.model_spec import ModelSpec
 from ..checkpoints.probe_rows import short_positions
 from ..compat.openvino import gemma_of_any_transformers
 from ..config.model_config import ModelConfig
-from ..errors import Unprocessable, WrongCheckpoint, summarize
+from ..errors import Unprocessable, WrongCheckpoint, WrongConfig, summarize
 from ..export.fidelity import check_fidelity, compare_outputs, compare_vectors
 from ..export.fidelity_report import FidelityReport
 from ..export.manifest import FILE as MANIFEST
@@ -42,6 +42,7 @@ from ..export.quantize import AccuracyTarget, Quantized, quantize
 from ..generation.backends.openvino_genai import (
     GrammarTrials,
     OpenVinoGenAiModel,
+    VectorsOf,
     check_generation_config,
 )
 from ..generation.backends.settings import BLOCK, cache_blocks, longest_sequence
@@ -50,6 +51,7 @@ from ..generation.grammar import token_bytes
 from ..generation.message import MARKS
 from ..model import Model
 from ..process.resources import available_cores
+from ..tasks.base import BaseTask
 from . import load_checkpoint
 from .base import BaseFormat, FormatCapabilities
 from .graph import (
@@ -67,6 +69,7 @@ logger = logging.getLogger(__name__)
 
 FILE = "openvino_model.xml"
 SPEECH = "AutoModelForSpeechSeq2Seq"
+VISION = "AutoModelForImageTextToText"
 OFFLINE = {"local_files_only": True, "trust_remote_code": False}
 # The operations whose results a gated layer multiplies.
 GATES = [{one, other} for one in ("Swish", "Gelu") for other in ("MatMul", "VariadicSplit")]
@@ -87,7 +90,7 @@ class Format(BaseFormat):
     """OpenVINO, on the CPU."""
 
     capabilities = FormatCapabilities(
-        generates=("AutoModelForCausalLM",),
+        generates=("AutoModelForCausalLM", VISION),
         quantizations=("int8", "int8_weights", "int4_weights"),
         calibrated=("int8",),
     )
@@ -104,6 +107,25 @@ class Format(BaseFormat):
         # Measuring takes minutes, and a model that changes too many labels is exported again.
         self._block_errors: dict[str, float] = {}
 
+    def check(self, config: ModelConfig, task: type[BaseTask[Any, Any]]) -> None:
+        super().check(config, task)
+        if task.auto_class != VISION:
+            return
+        if not config.continuousBatching:
+            raise WrongConfig(
+                config.source,
+                f"handler.mode is {config.handler.mode}, handler.save_mode is openvino and"
+                " continuousBatching is not true",
+                "add continuousBatching: true, or use save_mode: pretrained",
+            )
+        if config.handler.enable_prefix_caching:
+            raise WrongConfig(
+                config.source,
+                f"handler.enable_prefix_caching is true and handler.mode is {config.handler.mode},"
+                " whose images openvino-genai may take for each other",
+                "leave enable_prefix_caching out",
+            )
+
     def needs_weights(self, config: ModelConfig) -> bool:
         """Return whether explanations run the checkpoint: openvino-genai only generates."""
         handler = config.handler
@@ -115,7 +137,9 @@ class Format(BaseFormat):
         _check_positions(spec)
         if spec.config.continuousBatching:
             check_generation_config(spec.checkpoint.generation_config)
-        if isinstance(inputs, SpeechInputs):
+        if spec.auto_class == VISION:
+            manifest = self._export_vision(spec, target)
+        elif isinstance(inputs, SpeechInputs):
             manifest = self._export_speech(spec, target, inputs)
         else:
             graph = self._export_graph(spec, target, inputs)
@@ -130,6 +154,8 @@ class Format(BaseFormat):
         _check_positions(spec)
         if spec.auto_class == SPEECH:
             return self._load_speech(spec)
+        if spec.auto_class == VISION:
+            return self._load_vision(spec)
         path = find_graph_file(spec.directory, FILE)
         with translate_load_errors(FILE):
             graph = openvino.Core().read_model(path)
@@ -140,7 +166,8 @@ class Format(BaseFormat):
         exact = _exact(self.served_dtype(spec), graph)
         del graph
         if spec.config.continuousBatching:
-            return self._load_continuous(spec, exact)
+            load_graph = partial(self._load_static, spec, exact)
+            return self._load_continuous(spec, exact, spec.directory, load_graph)
         return self._load_static(spec, exact)
 
     def _load_speech(self, spec: ModelSpec) -> Model:
@@ -159,6 +186,28 @@ class Format(BaseFormat):
                 _exact(self.served_dtype(spec)),
             )
 
+    def _load_vision(self, spec: ModelSpec) -> Model:
+        from . import openvino_vision as vision  # noqa: PLC0415
+
+        path = find_graph_file(spec.directory / vision.DECODER, vision.DECODER_FILE)
+        dtype = self.served_dtype(spec)
+        embedder = vision.Embedder.read(spec.directory / vision.EMBEDDER, dtype)
+        with translate_load_errors(vision.DECODER_FILE):
+            graph = self.require("openvino").Core().read_model(path)
+            settings = _exact(dtype, graph)
+        del graph
+        if not spec.config.continuousBatching:
+            return self._decoder_graph(embedder, path, settings)
+        load_graph = partial(self._decoder_graph, embedder, path, settings)
+        vectors_of = embedder.of_prompt
+        return self._load_continuous(spec, settings, path.parent, load_graph, vectors_of)
+
+    def _decoder_graph(self, embedder: Any, path: Path, settings: Mapping[str, int | str]) -> Any:
+        from . import openvino_vision as vision  # noqa: PLC0415
+
+        compiled = self.require("openvino").compile_model(path, "CPU", dict(settings))
+        return vision.DecoderGraph(embedder, compiled)
+
     def _load_static(self, spec: ModelSpec, settings: Mapping[str, int | str]) -> Model:
         with translate_load_errors(FILE):
             model = self._class(spec).from_pretrained(
@@ -166,7 +215,14 @@ class Format(BaseFormat):
             )
         return OpenVinoModel(model, spec.outputs.names)
 
-    def _load_continuous(self, spec: ModelSpec, settings: Mapping[str, int | str]) -> Model:
+    def _load_continuous(
+        self,
+        spec: ModelSpec,
+        settings: Mapping[str, int | str],
+        folder: Path,
+        load_graph: Callable[[], Model],
+        vectors_of: VectorsOf | None = None,
+    ) -> Model:
         self.require("openvino_genai", "continuousBatching: true")
         handler = spec.config.handler
         least = min_running(self.served_dtype(spec), int(settings["INFERENCE_NUM_THREADS"]))
@@ -178,7 +234,7 @@ class Format(BaseFormat):
         }
         checkpoint = self._checkpoint_of(spec)
         return OpenVinoGenAiModel(
-            spec.directory,
+            folder,
             settings,
             scheduler,
             handler.max_num_seqs,
@@ -187,10 +243,12 @@ class Format(BaseFormat):
             # One of them is its prompt.
             min(FILLER_TOKENS, longest_sequence(spec)) - 1,
             spec.checkpoint.generation_config,
-            partial(self._load_static, spec, settings),
+            load_graph,
             partial(load_checkpoint, checkpoint) if checkpoint else None,
             _grammar_trials(spec.checkpoint),
             spec.config.hang_seconds,
+            vectors_of,
+            spec.checkpoint.config.get_text_config().hidden_size if vectors_of else None,
         )
 
     def _checkpoint_of(self, spec: ModelSpec) -> ModelSpec | None:
@@ -257,6 +315,50 @@ class Format(BaseFormat):
             quantized = self._quantize(uncalibrated, graph, signature)
             openvino.save_model(quantized.graph, target / name, compress_to_fp16=False)
         return ExportManifest(signature, quantized.dtype)
+
+    def _export_vision(self, spec: ModelSpec, target: Path) -> ExportManifest:
+        """Export a vision language model, whose images the checkpoint's own code reads."""
+        from . import openvino_vision as vision  # noqa: PLC0415
+
+        module = read_weights(spec.in_float32()).eval().requires_grad_(requires_grad=False)
+        batches = vision.examples(spec)
+        vision.check_decoder(module, batches)
+        with torch.inference_mode():
+            expected = [module(**batch).logits for batch in batches]
+        vision.export(spec, module, target, partial(self._convert_llava, spec))
+        embedder = vision.Embedder.read(target / vision.EMBEDDER, "float32")
+        openvino, path = self.require("openvino"), target / vision.DECODER / vision.DECODER_FILE
+        model = self._decoder_graph(embedder, path, _exact("float32"))
+        vision.check_logits(model, batches, expected)
+        signature = Signature(vision.INPUTS, spec.outputs.names)
+        quantized = self._quantize(spec, openvino.Core().read_model(path), signature)
+        if spec.config.handler.quantization:
+            openvino.save_model(quantized.graph, target / FILE, compress_to_fp16=False)
+            for name in (FILE, Path(FILE).with_suffix(".bin").name):
+                (target / name).replace(path.with_suffix(Path(name).suffix))
+        return ExportManifest(signature, quantized.dtype)
+
+    def _convert_llava(self, spec: ModelSpec, folder: Path, target: Path) -> None:
+        """Write the files of a LLaVA in a folder as optimum-intel does.
+
+        Raises:
+            WrongCheckpoint: it cannot export the decoder.
+        """
+        intel = self.require("optimum.intel.openvino")
+        try:
+            model = intel.OVModelForVisualCausalLM.from_pretrained(
+                str(folder),
+                export=True,
+                compile=False,
+                load_in_8bit=False,
+                ov_config=_compile_settings("float32"),
+                **OFFLINE,
+            )
+        except Exception as error:  # noqa: BLE001 - each converter has its own error types
+            raise WrongCheckpoint(
+                FILE, f"cannot be exported ({summarize(error)})", "use save_mode: pretrained"
+            ) from None
+        model.save_pretrained(target)
 
     def _export_with_optimum(self, spec: ModelSpec, target: Path) -> ExportManifest:
         """Export a model with optimum-intel."""

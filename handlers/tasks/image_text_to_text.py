@@ -181,14 +181,14 @@ class Task(text_generation.Task):
         ),
         outputs=ModelOutputs(("logits",), per_token=("logits",)),
         rows=Rows(supports_packing=False),
-        exports=Exports(supported=False),
+        exports=Exports(),
         generation=Generation(texts=True),
     )
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
         super().__init__(checkpoint, settings)
         self._processor = checkpoint.processor
-        self._image_token = _image_token(self._processor)
+        self._image_token = image_token(self._processor)
         self._media_tokens = _media_tokens(self._processor, self._image_token)
         if getattr(self._processor, "chat_template", None):
             self.tokenizer.chat_template = self._processor.chat_template
@@ -394,7 +394,7 @@ def _files(item: PromptInput) -> Sequence[bytes | RemoteFile]:
     return item.files if isinstance(item, ImagePromptInput) else ()
 
 
-def _image_token(processor: ProcessorMixin) -> str:
+def image_token(processor: ProcessorMixin) -> str:
     """Return what stands for an image in a prompt.
 
     Raises:

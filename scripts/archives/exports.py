@@ -84,7 +84,10 @@ def exported(
         (draft / FINGERPRINT).write_text(digest, encoding="utf-8")
         shutil.rmtree(folder, ignore_errors=True)
         draft.rename(folder)
-    return {path.name: path for path in folder.iterdir() if not path.name.startswith(".")}
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {
+        path.relative_to(folder).as_posix(): path for path in files if not path.name.startswith(".")
+    }
 
 
 def _labelled_questions(config_path: Path, config: ModelConfig) -> list[LabelledQuestion]:

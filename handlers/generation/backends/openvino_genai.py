@@ -51,7 +51,6 @@ from .settings import (
     checkpoint_settings,
     effective_settings,
     unsupported_message,
-    unsupported_parameters,
 )
 
 PROGRAM = BackendProgram(
@@ -61,6 +60,8 @@ PROGRAM = BackendProgram(
     "leave continuousBatching out",
 )
 MODE = "continuousBatching with save_mode: openvino"
+# Makes what a command has of the vectors of a prompt.
+VectorsOf = Callable[[Prompt], Mapping[str, Any]]
 # What a trial may take. On a busy machine the wall clock shows a multiple of the CPU time.
 TRIAL = Path(__file__).with_name("openvino_genai_trial.py")
 TRIAL_CPU_SECONDS, TRIAL_BYTES, TRIAL_TIMEOUT = 1, 4 * 2**30, 30.0
@@ -113,6 +114,9 @@ class OpenVinoGenAiModel(BackendModel):
             settings that openvino-genai does not support; None where there are no weights.
         trials: tries grammars; None for a model that does not support grammars.
         hang_seconds: the time limit for a sign of life of the process.
+        vectors_of: makes the vectors of a prompt, for a model whose prompts have images; None for
+            one that reads tokens.
+        width: the width of these vectors.
     """
 
     def __init__(
@@ -129,7 +133,10 @@ class OpenVinoGenAiModel(BackendModel):
         load_checkpoint: Callable[[], Model] | None,
         trials: GrammarTrials | None,
         hang_seconds: float,
+        vectors_of: VectorsOf | None = None,
+        width: int | None = None,
     ) -> None:
+        self._vectors_of = vectors_of
         self._trials = trials
         self._defaults = _checkpoint_settings(generation_config)
         self._ends = end_tokens(generation_config)
@@ -141,6 +148,7 @@ class OpenVinoGenAiModel(BackendModel):
             "max_running": max_running,
             "min_running": min_running,
             "filler_tokens": filler_tokens,
+            "width": width,
             "vocabulary": str(trials.folder) if trials else None,
         }
         process = BackendProcess(PROGRAM, arguments, hang_seconds=hang_seconds)
@@ -172,10 +180,17 @@ class OpenVinoGenAiModel(BackendModel):
 
     @property
     def generation(self) -> GenerationInfo:
-        unsupported = sorted(unsupported_parameters(_supports_alone))
+        unsupported = sorted(
+            name
+            for name, spec in SAMPLING_PARAMETERS.items()
+            if not _supports_alone(spec) or (self._vectors_of and spec.reads_prompt)
+        )
         if self._fallback is None:
             return GenerationInfo(PROGRAM.name, refused=unsupported)
         return GenerationInfo(PROGRAM.name, by_generate=unsupported)
+
+    def _media(self, prompt: Prompt) -> Mapping[str, Any]:
+        return self._vectors_of(prompt) if self._vectors_of else {}
 
     def _failure(self, reason: str) -> RequestError:
         return RequestTooLarge(
@@ -215,7 +230,8 @@ class OpenVinoGenAiModel(BackendModel):
                     f"{name} is not supported with num_beams {given['num_beams']} by this model,"
                     " which has continuousBatching; leave one of them out."
                 )
-            if not _supports(spec, searches):
+            # With vectors, openvino-genai does not know the tokens of a prompt.
+            if not _supports(spec, searches) or (self._vectors_of and spec.reads_prompt):
                 raise UnsupportedByBackend(unsupported_message(name, value, MODE))
             settings[name] = value
         if given.get("do_sample") and given.get("min_p") == 1:

@@ -8,6 +8,7 @@ nothing of the package, which would load torch. Its commands and events are desc
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import socket
@@ -45,7 +46,7 @@ class Channel:
 
     def __init__(self, descriptor: int) -> None:
         self._socket = socket.socket(fileno=descriptor)
-        self._unread = b""
+        self._unread = bytearray()
 
     def send(self, event: Mapping[str, Any]) -> None:
         """Send one event."""
@@ -128,10 +129,16 @@ class Fillers:
         pipeline: openvino-genai's `ContinuousBatchingPipeline`.
         minimum: the minimum number of running sequences, unless none runs.
         tokens: the length of a filler.
+        width: the width of the vectors of prompts; None for a model that reads tokens.
     """
 
-    def __init__(self, pipeline: Any, minimum: int, tokens: int) -> None:
+    def __init__(self, pipeline: Any, minimum: int, tokens: int, width: int | None = None) -> None:
         self._pipeline, self._minimum = pipeline, minimum
+        self._prompt = (
+            np.zeros((1, 1), dtype=np.int64)
+            if width is None
+            else np.zeros((1, 1, width), dtype=np.float32)
+        )
         self._settings = {"max_new_tokens": tokens, "ignore_eos": True}
         self._handles: list[Any] = []
         self._started = 0
@@ -148,9 +155,8 @@ class Fillers:
 
     def _start(self) -> Any:
         self._started += 1
-        tokens = openvino.Tensor(np.zeros((1, 1), dtype=np.int64))
-        number = FILLER_IDS + self._started
-        return self._pipeline.add_request(number, tokens, _config(self._settings))
+        number, prompt = FILLER_IDS + self._started, openvino.Tensor(self._prompt)
+        return self._pipeline.add_request(number, prompt, _config(self._settings))
 
 
 class Process:
@@ -182,7 +188,7 @@ class Process:
         self._fillers, self._shares_prefixes = fillers, shares_prefixes
         self._channel, self._pipeline, self._grammars = channel, pipeline, grammars
         self._max_running, self._splits_prompts = max_running, splits_prompts
-        self._waited_steps = 0
+        self._steps = self._waited_steps = 0
         self._has_cancelled = False
         self._running: dict[int, RunningSequence] = {}
         self._waiting: dict[int, dict[str, Any]] = {}
@@ -202,6 +208,7 @@ class Process:
                 self._fillers.add_to(len(self._running))
             if self._pipeline.has_non_finished_requests():
                 self._pipeline.step()
+                self._steps += 1
             self._report(refused)
 
     def _start_waiting(self) -> list[dict[str, Any]]:
@@ -252,10 +259,21 @@ class Process:
         return self._waited_steps < min(shortest // TOKENS_PER_WAITED_STEP, MAX_WAITED_STEPS)
 
     def _start(
-        self, start: int, prompt: list[int], settings: dict[str, Any], *, in_parts: bool
+        self,
+        start: int,
+        prompt: list[int],
+        settings: dict[str, Any],
+        *,
+        in_parts: bool,
+        vectors: str | None = None,
+        shape: tuple[int, ...] = (),
     ) -> str | None:
         """Start a sequence; return why the pipeline refuses it."""
-        tokens = openvino.Tensor(np.array([prompt], dtype=np.int64))
+        if vectors is None:
+            tokens = openvino.Tensor(np.array([prompt], dtype=np.int64))
+        else:
+            numbers = np.frombuffer(base64.b64decode(vectors), dtype=np.float32)
+            tokens = openvino.Tensor(numbers.reshape(shape).copy())
         if self._grammars and "structural_tag" in settings:
             self._grammars.add(settings["structural_tag"])
         try:
@@ -280,10 +298,11 @@ class Process:
         if not (refused or texts):
             return
         usage = self._pipeline.get_metrics().cache_usage
-        self._channel.send({"texts": [*refused, *texts], "cache_usage": usage})
-        for event in texts:
-            if event["finished"]:
-                del self._running[event["id"]]
+        event = {"texts": [*refused, *texts], "cache_usage": usage, "steps": self._steps}
+        self._channel.send(event)
+        for each in texts:
+            if each["finished"]:
+                del self._running[each["id"]]
 
 
 class Grammars:
@@ -368,6 +387,7 @@ def main() -> None:
         arguments = json.loads(sys.argv[2])
         max_running = arguments.pop("max_running")
         minimum, tokens = arguments.pop("min_running"), arguments.pop("filler_tokens")
+        width = arguments.pop("width")
         scheduler = arguments["scheduler"]
         pipeline, grammars = load(**arguments)
         _silence()
@@ -379,7 +399,7 @@ def main() -> None:
             max_running,
             splits_prompts=scheduler["dynamic_split_fuse"],
             shares_prefixes=scheduler["enable_prefix_caching"],
-            fillers=Fillers(pipeline, minimum, tokens),
+            fillers=Fillers(pipeline, minimum, tokens, width),
         )
         process.run()
     except (EOFError, BrokenPipeError, ConnectionResetError):

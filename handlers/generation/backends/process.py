@@ -41,7 +41,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -93,12 +93,14 @@ class SequenceStart:
         prompt: the tokens of its prompt.
         settings: the back end's settings for it.
         in_parts: whether its tokens are sent as they come, rather than at its end.
+        media: further keys of the command, about the images of the prompt.
     """
 
     number: int
     prompt: Sequence[int]
     settings: Mapping[str, Any]
     in_parts: bool
+    media: Mapping[str, Any] = field(default_factory=dict)
 
 
 class BackendProcess:
@@ -148,7 +150,7 @@ class BackendProcess:
         self._receivers: dict[int, Callable[[Mapping[str, Any]], None]] = {}
         self._running: set[int] = set()
         self._commands: SimpleQueue[bytes | None] = SimpleQueue()
-        self._cache_usage = 0.0
+        self._cache_usage, self._steps = 0.0, 0
         self._failed = False
         self._closing = threading.Lock()
         self._wait_until_ready()
@@ -164,6 +166,11 @@ class BackendProcess:
     def has_failed(self) -> bool:
         """Whether the process has ended."""
         return self._failed
+
+    @property
+    def steps(self) -> int:
+        """The number of forwards of the decoder until the last event."""
+        return self._steps
 
     @property
     def sequences(self) -> int:
@@ -203,6 +210,7 @@ class BackendProcess:
                 "prompt": sequence.prompt,
                 "settings": sequence.settings,
                 "in_parts": sequence.in_parts,
+                **sequence.media,
             }
         )
         with self._lock:
@@ -272,7 +280,7 @@ class BackendProcess:
                 if "pong" in event:
                     self._ponged.set()
                     continue
-                self._cache_usage = event["cache_usage"]
+                self._cache_usage, self._steps = event["cache_usage"], event["steps"]
                 for each in event["texts"]:
                     self._pass_on(each)
         except (OSError, ValueError):  # The socket was closed.
@@ -375,6 +383,14 @@ class BackendModel(ContinuousModel, ABC):
             Unprocessable: the back end does not support a parameter.
         """
 
+    def _media(self, prompt: Prompt) -> Mapping[str, Any]:
+        """Return what a command has about the images of a prompt.
+
+        Raises:
+            RequestError: the back end does not read them.
+        """
+        return {}
+
     @abstractmethod
     def _constraints(self, grammar: TextGrammar) -> dict[str, Any]:
         """Return the back end's settings for a grammar.
@@ -396,7 +412,9 @@ class BackendModel(ContinuousModel, ABC):
             settings |= self._constraints(prompt.grammar)
         own = next(self._numbers)
         tokens = [int(token) for token in prompt.features["input_ids"]]
-        sequence = SequenceStart(own, tokens, settings, in_parts=prompt.is_incremental)
+        sequence = SequenceStart(
+            own, tokens, settings, in_parts=prompt.is_incremental, media=self._media(prompt)
+        )
         self._process.start(
             sequence, self.capacity - static - (new - 1), partial(self._receive, receive)
         )
@@ -405,6 +423,11 @@ class BackendModel(ContinuousModel, ABC):
     @property
     def has_failed(self) -> bool:
         return self._process.has_failed
+
+    @property
+    def steps(self) -> int:
+        """The number of forwards of the decoder until now, each for all running sequences."""
+        return self._process.steps
 
     @property
     def load_metrics(self) -> Mapping[str, float]:

@@ -51,17 +51,19 @@ class Steps(StatLoggerBase):
     """A logger of vLLM, which calls it after each step.
 
     Attributes:
+        count: the number of steps.
         percent: the used percentage of the cache after the last step.
         on_step: is called after each step.
     """
 
     def __init__(self, vllm_config: Any = None, engine_index: int = 0) -> None:
-        self.percent = 0.0
+        self.count, self.percent = 0, 0.0
         self.on_step: Callable[[], None] = lambda: None
 
     def record(self, scheduler_stats: Any, *_: Any, **__: Any) -> None:
         """Take the statistics of a step."""
         if scheduler_stats is not None:
+            self.count += 1
             self.percent = 100 * scheduler_stats.kv_cache_usage
         self.on_step()
 
@@ -154,7 +156,8 @@ class Process:
 
     def _flush(self) -> None:
         events, self._events = self._events, []
-        send(self._writer, {"texts": events, "cache_usage": self._steps.percent})
+        numbers = {"cache_usage": self._steps.percent, "steps": self._steps.count}
+        send(self._writer, {"texts": events, **numbers})
 
 
 def _event(output: Any, top: int) -> dict[str, Any]:

@@ -190,6 +190,7 @@ def test_vllm_is_offline_and_sends_no_statistics(monkeypatch: pytest.MonkeyPatch
     [
         ({"save_mode": "openvino"}, {}, ["handler.save_mode", "openvino"]),
         ({"mode": "token_classification"}, {}, ["handler.mode", "token_classification"]),
+        ({"mode": "image_text_to_text"}, {}, ["handler.mode", "image_text_to_text"]),
         ({}, {"continuousBatching": False}, ["continuousBatching"]),
         (
             {"device_map": "auto"},
