@@ -190,7 +190,6 @@ def test_vllm_is_offline_and_sends_no_statistics(monkeypatch: pytest.MonkeyPatch
     [
         ({"save_mode": "openvino"}, {}, ["handler.save_mode", "openvino"]),
         ({"mode": "token_classification"}, {}, ["handler.mode", "token_classification"]),
-        ({"mode": "image_text_to_text"}, {}, ["handler.mode", "image_text_to_text"]),
         ({}, {"continuousBatching": False}, ["continuousBatching"]),
         (
             {"device_map": "auto"},
@@ -201,6 +200,7 @@ def test_vllm_is_offline_and_sends_no_statistics(monkeypatch: pytest.MonkeyPatch
         ({"allow_pickle": True}, {}, ["handler.allow_pickle"]),
         ({}, {"pt2": "inductor"}, ["pt2.compile"]),
         ({"quantization": "int8"}, {}, ["handler.quantization", "int8"]),
+        ({"mode": "image_text_to_text"}, {}, ["handler.mode", "image_text_to_text"]),
     ],
 )
 def test_a_yaml_that_does_not_fit_is_refused_by_name(
