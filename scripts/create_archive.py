@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -19,6 +20,7 @@ from hf_serve.handlers.errors import KitError
 from hf_serve.hosts.command_line import plain_errors
 from hf_serve.scripts.archives.contents import requirements_of
 from hf_serve.scripts.archives.formats import FormatName
+from hf_serve.scripts.archives.load_check import shared_imports
 from hf_serve.scripts.archives.packing import Archive, pack
 from hf_serve.scripts.archives.sbom import write_sbom
 from hf_serve.scripts.archives.serving_defaults import describe_keys
@@ -73,8 +75,9 @@ def main(
         force=force,
         checked=check,
     )
-    with short_spins():
-        failed = _pack_all(config_paths(configs), make, sbom=sbom)
+    paths = list(config_paths(configs))
+    with short_spins(), shared_imports() if len(paths) > 1 else nullcontext():
+        failed = _pack_all(paths, make, sbom=sbom)
     if failed:
         err.print(f"Not packed: {', '.join(failed)}", markup=False)
         raise typer.Exit(1)

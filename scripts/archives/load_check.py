@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,6 +18,25 @@ from hf_serve.hosts.defaults import OFFLINE
 from hf_serve.hosts.tracebacks import last_error
 
 PROGRAM = Path(__file__).with_name("load_isolated.py")
+FORKING = Path(__file__).with_name("load_forked.py")
+# What most models need; the rest is imported in each fork.
+MODULES = (
+    "yaml",
+    "numpy",
+    "torch",
+    "pydantic.json_schema",
+    "psutil",
+    "PIL.Image",
+    "jinja2",
+    "safetensors.torch",
+    "tokenizers",
+    "transformers.modeling_utils",
+    "transformers.generation.utils",
+    "transformers.generation.continuous_batching",
+    "transformers.models.auto.image_processing_auto",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.auto.processing_auto",
+)
 
 
 class ArchiveLoadError(ConfigError):
@@ -35,22 +57,94 @@ def check_loads(folder: Path, name: str) -> bytes | None:
         ArchiveLoadError: the handler raised an error, which becomes the reason.
     """
     folder = folder.resolve()
-    # -I hides this repository and PYTHONPATH; -B writes no bytecode into the folder.
     with TemporaryDirectory() as scratch:
-        trials = Path(scratch) / TRIALS
-        process = subprocess.run(
-            [sys.executable, "-I", "-B", str(PROGRAM), str(folder), str(trials)],
+        trials, errors = Path(scratch) / TRIALS, Path(scratch) / "errors.txt"
+        errors.touch()
+        code = _shared[-1].load(folder, trials, errors) if _shared else None
+        if code is None:
+            code = _load_alone(folder, trials, errors)
+        if code != 0:
+            fallback = f"its interpreter exited with code {code} and no traceback"
+            found = errors.read_text(encoding="utf-8", errors="replace")
+            raise ArchiveLoadError(name, last_error(found) or fallback)
+        return trials.read_bytes() if trials.is_file() else None
+
+
+def _load_alone(folder: Path, trials: Path, errors: Path) -> int:
+    with errors.open("wb") as stderr:
+        return subprocess.run(
+            [*_command(PROGRAM), str(folder), str(trials)],
             cwd=folder,
             env={**os.environ, **OFFLINE},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        if process.returncode != 0:
-            fallback = f"its interpreter exited with code {process.returncode} and no traceback"
-            raise ArchiveLoadError(name, last_error(process.stderr) or fallback)
-        return trials.read_bytes() if trials.is_file() else None
+            stderr=stderr,
+        ).returncode
+
+
+def _command(program: Path) -> list[str]:
+    # -I hides this repository and PYTHONPATH; -B writes no bytecode into the folder.
+    return [sys.executable, "-I", "-B", str(program)]
+
+
+class SharedImports:
+    """An isolated interpreter that has imported packages, and loads each archive in a fork.
+
+    It starts with the first archive.
+    """
+
+    def __init__(self, modules: Sequence[str]) -> None:
+        self._modules = modules
+        self._process: subprocess.Popen[str] | None = None
+        self._environment: dict[str, str] = {}
+
+    def load(self, folder: Path, trials: Path, errors: Path) -> int | None:
+        """Load an archive, and return the exit code; None if this interpreter cannot do it."""
+        environment = {**os.environ, **OFFLINE}
+        if self._process is None:
+            self._environment = environment
+            self._process = subprocess.Popen(
+                [*_command(FORKING), *self._modules],
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+        process = self._process
+        if environment != self._environment or not process.stdin or not process.stdout:
+            return None
+        try:
+            process.stdin.write(f"{json.dumps([*map(str, (folder, trials, errors))])}\n")
+            process.stdin.flush()
+        except OSError:  # It has ended, as it cannot be forked or a package cannot be imported.
+            return None
+        answer = process.stdout.readline()
+        return int(answer) if answer else None
+
+    def end(self) -> None:
+        """End the interpreter."""
+        if self._process is not None:
+            with suppress(OSError):
+                self._process.communicate()
+
+
+_shared: list[SharedImports] = []
+
+
+@contextmanager
+def shared_imports(modules: Sequence[str] = MODULES) -> Iterator[None]:
+    """Have the checks within the block import packages once, in an interpreter that they fork."""
+    if sys.platform != "linux":
+        yield
+        return
+    shared = SharedImports(modules)
+    _shared.append(shared)
+    try:
+        yield
+    finally:
+        _shared.remove(shared)
+        shared.end()
 
 
 class TrialRecords:

@@ -1,14 +1,25 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from hf_serve.scripts.archives.contents import contents
 from hf_serve.scripts.archives.formats import ARCHIVE_FORMATS
-from hf_serve.scripts.archives.load_check import ArchiveLoadError, check_loads
+from hf_serve.scripts.archives.load_check import ArchiveLoadError, check_loads, shared_imports
 from tests.sentences import refused
 from tests.standins.archives import write_handlers
+
+
+@pytest.fixture(autouse=True, params=["alone", "forked"])
+def interpreter(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each archive has an interpreter for itself, or is loaded in a fork of one for all."""
+    if request.param == "alone":
+        yield
+    else:
+        with shared_imports(["colorsys"]):
+            yield
 
 
 def unpacked(folder: Path, config_path: Path, handlers: Path) -> Path:
@@ -83,3 +94,22 @@ def test_the_folder_is_not_modified(tmp_path: Path, config_path: Path, handlers:
     check_loads(folder, "qa")
 
     assert sorted(folder.rglob("*")) == before
+
+
+def test_a_module_of_the_archive_comes_before_an_installed_one(
+    tmp_path: Path, config_path: Path
+) -> None:
+    handlers = write_handlers(tmp_path / "h", "import colorsys; assert colorsys.OWN")
+    folder = unpacked(tmp_path / "qa", config_path, handlers)
+    (folder / "colorsys.py").write_text("OWN = True\n")
+
+    check_loads(folder, "qa")
+
+
+def test_an_archive_after_one_that_fails_is_loaded(tmp_path: Path, config_path: Path) -> None:
+    broken = unpacked(tmp_path / "broken", config_path, write_handlers(tmp_path / "b", "{}['x']"))
+    fine = unpacked(tmp_path / "qa", config_path, write_handlers(tmp_path / "h"))
+
+    with refused(ArchiveLoadError, "KeyError", "x"):
+        check_loads(broken, "broken")
+    check_loads(fine, "qa")
