@@ -137,7 +137,7 @@ def llama_index_embeds_and_ranks(server: EmbeddingServer) -> None:
     assert "dimensions is 1,000,000" in errors["openai"]
 
 
-def haystack_embeds(server: EmbeddingServer) -> None:
+def haystack_embeds_and_ranks(server: EmbeddingServer) -> None:
     errors = _check_framework(server, "haystack_embedding_client")
     assert "dimensions is 1,000,000" in errors["openai"]
 
@@ -175,6 +175,6 @@ CHECKS = (
     cohere_ranks,
     langchain_embeds_and_ranks,
     llama_index_embeds_and_ranks,
-    haystack_embeds,
+    haystack_embeds_and_ranks,
     litellm_embeds_and_ranks,
 )

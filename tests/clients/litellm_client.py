@@ -19,7 +19,18 @@ litellm.suppress_debug_info = True
 
 CHATS = ("openai", "hosted_vllm")
 # The path of each provider below that of a version of a model; LiteLLM appends the rest.
-EMBEDDINGS = {"openai": "v1", "hosted_vllm": "v1", "infinity": "", "cohere": "v2/embed"}
+EMBEDDINGS = {
+    "openai": "v1",
+    "hosted_vllm": "v1",
+    "jina_ai": "v1",
+    "voyage": "v1",
+    "nvidia_nim": "v1",
+    "infinity": "",
+    "cohere": "v2/embed",
+    "huggingface": "",
+}
+# It asks the hub for the task of a model unless the request has it.
+OF_PROVIDER = {"huggingface": {"input_type": "feature-extraction"}}
 RANKINGS = {"hosted_vllm": "v1", "infinity": "", "cohere": "", "huggingface": ""}
 
 
@@ -53,7 +64,8 @@ def embedded(job: dict[str, Any]) -> dict[str, Any]:
     """Return the embeddings of texts, and of the first of them alone."""
     found = {}
     for provider, path in EMBEDDINGS.items():
-        settings = connection(provider, f"{job['url']}/1.0/{path}".rstrip("/"))
+        url = f"{job['url']}/1.0/{path}".rstrip("/")
+        settings = {**connection(provider, url), **OF_PROVIDER.get(provider, {})}
         found[provider] = [
             [each["embedding"] for each in litellm.embedding(input=job["texts"], **settings).data],
             litellm.embedding(input=job["texts"][:1], **settings).data[0]["embedding"],

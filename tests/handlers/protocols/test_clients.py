@@ -11,7 +11,7 @@ from tests.embedding_clients import (
     EMBEDDING,
     RANKING,
     EmbeddingServer,
-    haystack_embeds,
+    haystack_embeds_and_ranks,
     langchain_embeds_and_ranks,
     litellm_embeds_and_ranks,
     llama_index_embeds_and_ranks,
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.server
 
 # Their imports take seconds, and they send what OpenAI's, Cohere's and Hugging Face's clients do.
 FRAMEWORKS = (
-    haystack_embeds,
+    haystack_embeds_and_ranks,
     langchain_embeds_and_ranks,
     litellm_embeds_and_ranks,
     llama_index_embeds_and_ranks,
