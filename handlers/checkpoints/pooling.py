@@ -105,7 +105,8 @@ class TextSlots:
         flat = values.flatten(0, 1)
         # `len` would be a constant in an exported graph.
         texts = self.members.shape[0]
-        owners = torch.where(self.members.any(0), self.members.int().argmax(0), texts)
+        owners = (self.members * _numbers(self.members[:, 0])[:, None]).sum(0)
+        owners = torch.where(self.members.any(0), owners, texts)
         lowest = torch.finfo(flat.dtype).min
         largest = flat.new_full((texts + 1, flat.shape[1]), lowest)
         largest = largest.scatter_reduce(0, owners[:, None].expand_as(flat), flat, "amax")
@@ -121,7 +122,9 @@ class TextSlots:
 
     @property
     def _starts(self) -> torch.Tensor:
-        return self.members.int().argmax(1)
+        # `argmax` over so many slots takes OpenVINO as long as a layer of a small model.
+        last = self.members.shape[1] - 1
+        return torch.where(self.members, _numbers(self.members[0]), last).amin(1)
 
     def _of_texts(self, vectors: torch.Tensor) -> torch.Tensor:
         """Return a vector for each text, of zeros for one without tokens."""
@@ -130,6 +133,11 @@ class TextSlots:
     def _without_padding(self, values: torch.Tensor) -> torch.Tensor:
         """Return a vector for each slot, of zeros for padding, whose values may be NaN."""
         return torch.where(self.members.any(0)[:, None], values.flatten(0, 1), 0)
+
+
+def _numbers(values: torch.Tensor) -> torch.Tensor:
+    """Return 0, 1, 2 and so on, as many as there are values, also in an exported graph."""
+    return torch.ones_like(values, dtype=torch.long).cumsum(0) - 1
 
 
 class PoolingHead(torch.nn.Module):

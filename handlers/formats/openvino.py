@@ -36,6 +36,7 @@ from ..config.model_config import ModelConfig
 from ..errors import Unprocessable, WrongCheckpoint, WrongConfig, summarize
 from ..export.fidelity import check_fidelity, compare_outputs, compare_vectors
 from ..export.fidelity_report import FidelityReport
+from ..export.fused_layers import split_fused_layers
 from ..export.manifest import FILE as MANIFEST
 from ..export.manifest import ExportManifest, Signature
 from ..export.quantize import AccuracyTarget, Quantized, quantize
@@ -406,6 +407,8 @@ class Format(BaseFormat):
         if handler.quantization is None:
             return Quantized(graph, dtypes[0])
         nncf = self.require("nncf", f"handler.quantization: {handler.quantization}")
+        if handler.quantization == "int8":
+            split_fused_layers(graph)
         return quantize(
             graph,
             handler.quantization,
@@ -500,7 +503,10 @@ def _reading_of_prompts(spec: ModelSpec) -> dict[str, Any]:
         return {"dynamic_split_fuse": True, **own}
     whole = max(longest, LONGEST_WHOLE_PROMPT)
     # As many texts as there may be: beams are counted, and the process holds to the limit of texts.
-    return {"dynamic_split_fuse": False, "max_num_batched_tokens": whole, "max_num_seqs": whole}
+    # Where prompts have steps of their own, openvino-genai 2026.4 computes wrong tokens for a
+    # prompt of which a running text has all blocks, and leaves them in the cache for later texts.
+    shared = bool(handler.enable_prefix_caching)
+    return {"dynamic_split_fuse": shared, "max_num_batched_tokens": whole, "max_num_seqs": whole}
 
 
 def min_running(dtype: str, threads: int) -> int:

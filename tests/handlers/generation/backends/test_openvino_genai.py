@@ -28,6 +28,7 @@ from hf_serve.handlers.errors import (
 )
 from hf_serve.handlers.formats.openvino import LONGEST_WHOLE_PROMPT
 from hf_serve.handlers.generation.backends.base import NewTokens, RunningSequence
+from hf_serve.handlers.generation.backends.settings import BLOCK
 from hf_serve.handlers.process.deadline import Deadline
 from hf_serve.handlers.types.request import Request, TextStream
 from tests import tiny
@@ -129,6 +130,22 @@ def test_texts_that_begin_alike_and_share_a_cache_are_those_of_generate(
     expected = reference.predict(requests)
     with ThreadPoolExecutor(len(requests)) as clients:
         for _ in range(3):
+            found = list(clients.map(lambda request: engine.predict([request])[0], requests))
+            assert not differences(found, expected, 1e-4)
+
+
+@pytest.mark.parametrize("tokens", [BLOCK, 2 * BLOCK])
+def test_a_prompt_of_whole_blocks_is_shared_with_a_running_text(
+    folder: Path, reference: Engine, tokens: int
+) -> None:
+    engine = Engine.load(folder, config(enable_prefix_caching=True))
+    tokenizer = reference.task.checkpoint.tokenizer
+    prompt = tokenizer.decode(tokenizer(f"{PROMPT} there were foxes " * 9)["input_ids"][:tokens])
+    assert len(tokenizer(prompt)["input_ids"]) == tokens
+    requests = [Request(prompt, {"max_new_tokens": count}) for count in (50, 12, 12)]
+    expected = reference.predict(requests)
+    with ThreadPoolExecutor(len(requests)) as clients:
+        for _ in range(2):
             found = list(clients.map(lambda request: engine.predict([request])[0], requests))
             assert not differences(found, expected, 1e-4)
 

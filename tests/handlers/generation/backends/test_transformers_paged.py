@@ -19,7 +19,7 @@ from hf_serve.handlers.engine import Engine
 from hf_serve.handlers.errors import DeadlineExceeded, EngineFailed, InternalError, Overloaded
 from hf_serve.handlers.formats.pretrained import PretrainedModel
 from hf_serve.handlers.generation.backends.prefixes import MIN_TOKENS
-from hf_serve.handlers.generation.backends.transformers_paged import PagedModel
+from hf_serve.handlers.generation.backends.transformers_paged import BLOCK, PagedModel
 from hf_serve.handlers.generation.batch_scheduler import BatchScheduler
 from hf_serve.handlers.generation.generator import Prompt
 from hf_serve.handlers.generation.parameters import GenerationParameters
@@ -79,6 +79,11 @@ def test_texts_that_begin_alike_are_those_of_each_alone(
         "Once upon a time there were foxes in the woods, and a bear in the house by the sea. "
     )
     prompts = [f"{beginning[: 9 * count]} So {count}" for count in range(1, 9)]
+    tokenizer = reference.task.checkpoint.tokenizer
+    # Prompts of whole blocks, which are in the cache as a whole.
+    tokens = tokenizer(beginning)["input_ids"]
+    prompts += [tokenizer.decode(tokens[: BLOCK * count]) for count in (1, 2)]
+    assert len(tokenizer(prompts[-1])["input_ids"]) == 2 * BLOCK
     requests = [Request(prompt, {"max_new_tokens": 24}) for prompt in prompts * 2]
     expected = [predict(reference, request) for request in requests]
     with ThreadPoolExecutor(len(requests)) as threads:
