@@ -18,9 +18,10 @@ from benchmarks.reranking.models import Query
 from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.engine import Engine
 from hf_serve.handlers.process.packages import silence_libraries
+from hf_serve.handlers.process.resources import limit_memory_growth
 from hf_serve.handlers.types.request import Request
 from hf_serve.scripts.archives.formats import ARCHIVE_FORMATS
-from hf_serve.scripts.create_archive import pack
+from hf_serve.scripts.archives.packing import pack
 
 MODE = "sentence_ranking"
 TEXTS = {"max_rows": 1024, "max_characters": 1_000_000}
@@ -28,10 +29,12 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "kit_float32": {"dtype": "float32"},
     "kit_bfloat16": {"dtype": "bfloat16", "min_agreement": 0},
     "kit_openvino": {"save_mode": "openvino", "dtype": "float32"},
+    "kit_openvino_bfloat16": {"save_mode": "openvino", "dtype": "bfloat16", "min_agreement": 0},
+    # What is left in floating point has the fastest type of the processor.
     "kit_openvino_int8": {
         "save_mode": "openvino",
         "quantization": "int8",
-        "dtype": "float32",
+        "dtype": "auto",
         "min_agreement": 0,
     },
 }
@@ -40,6 +43,8 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
 def main() -> None:
     """Measure the format of the job."""
     silence_libraries()
+    # As a worker does.
+    limit_memory_growth()
     job = json.load(sys.stdin)
     engine = _load(job["name"], Path(job["model"]), Path(job["work"]))
     _rank(engine, job["queries"][:1])

@@ -8,6 +8,7 @@ computes scales, activations and splits in passes over memory. Layers of their o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -42,10 +43,10 @@ def _split_halves(split: Any, constants: Mapping[str, Any]) -> bool:
     """Replace a layer whose output is split along its features."""
     layer = split.input_value(0).get_node()
     weights = _weights(layer, constants)
-    sizes = [_static_size(part, -1) for part in split.outputs()]
-    if weights is None or None in sizes or sum(filter(None, sizes)) != len(weights):
+    sizes = [_static_size(part, -1) or 0 for part in split.outputs()]
+    if weights is None or not all(sizes) or sum(sizes) != len(weights):
         return False
-    borders = np.cumsum(sizes)[:-1]
+    borders = list(accumulate(sizes[:-1]))
     for part, new in zip(split.outputs(), _layers(layer, np.split(weights, borders)), strict=True):
         part.replace(new.output(0))
     return True

@@ -110,7 +110,7 @@ def quantize(
             filled.
     """
 
-    rotary = _rotary_attention(graph) if quantization == "int8" else []
+    rotary = rotary_attention(graph) if quantization == "int8" else []
 
     def quantize_except(names: Sequence[str], part: Sequence[ModelInputs]) -> Any:
         kept = [*names, *rotary]
@@ -212,7 +212,7 @@ def _int8(nncf: Any, graph: Any, batches: Sequence[ModelInputs], ignored: Any) -
     )
 
 
-def _rotary_attention(graph: Any) -> list[str]:
+def rotary_attention(graph: Any) -> list[str]:
     """Return the names of the attentions whose queries were rotated to their positions.
 
     OpenVINO computes these in floating point, so that values of 8 bits are converted for nothing:

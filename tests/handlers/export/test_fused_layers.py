@@ -10,6 +10,7 @@ openvino = pytest.importorskip("openvino")
 from openvino import opset13 as ops  # noqa: E402
 
 from hf_serve.handlers.export.fused_layers import split_fused_layers  # noqa: E402
+from hf_serve.handlers.export.quantize import rotary_attention  # noqa: E402
 
 SIZE, HEADS = 8, 2
 DRAWN = np.random.default_rng(0)
@@ -57,3 +58,15 @@ def test_a_split_of_something_else_stays() -> None:
     halves = ops.variadic_split(values, ops.constant(-1), ops.constant([4, 4]))
     graph = openvino.Model([ops.multiply(halves.output(0), halves.output(1))], [values])
     assert split_fused_layers(graph) == 0
+
+
+@pytest.mark.parametrize("is_rotated", [True, False])
+def test_attention_of_rotated_queries_stays_in_floating_point(*, is_rotated: bool) -> None:
+    values = ops.parameter([1, HEADS, -1, SIZE], np.float32)
+    query = ops.multiply(values, ops.constant(np.float32(0.5)))
+    if is_rotated:
+        query = ops.add(query, ops.multiply(values, ops.constant(np.float32(0.2))))
+    attention = ops.scaled_dot_product_attention(query, values, values)
+    attention.set_friendly_name("attention")
+    graph = openvino.Model([attention], [values])
+    assert rotary_attention(graph) == (["attention"] if is_rotated else [])
