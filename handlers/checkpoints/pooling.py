@@ -105,11 +105,11 @@ class TextSlots:
         flat = values.flatten(0, 1)
         # `len` would be a constant in an exported graph.
         texts = self.members.shape[0]
-        owners = (self.members * _numbers(self.members[:, 0])[:, None]).sum(0)
-        owners = torch.where(self.members.any(0), owners, texts)
+        text_of_slot = (self.members * _numbers(self.members[:, 0])[:, None]).sum(0)
+        text_of_slot = torch.where(self.members.any(0), text_of_slot, texts)
         lowest = torch.finfo(flat.dtype).min
         largest = flat.new_full((texts + 1, flat.shape[1]), lowest)
-        largest = largest.scatter_reduce(0, owners[:, None].expand_as(flat), flat, "amax")
+        largest = largest.scatter_reduce(0, text_of_slot[:, None].expand_as(flat), flat, "amax")
         return largest[:-1]
 
     def first(self, values: torch.Tensor) -> torch.Tensor:
