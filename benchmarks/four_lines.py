@@ -35,7 +35,7 @@ from tests import tiny
 SHIPPED, FOUR = "shipped", "four_lines"
 JSON = "application/json"
 CLIENTS = 32
-# A long text has so many times the words of a short one.
+# How many times the words of a short text a long one has.
 LONGER = 8
 
 

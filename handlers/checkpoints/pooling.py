@@ -122,7 +122,7 @@ class TextSlots:
 
     @property
     def _starts(self) -> torch.Tensor:
-        # `argmax` over so many slots takes OpenVINO as long as a layer of a small model.
+        # `argmax` over all slots takes OpenVINO as long as a layer of a small model.
         last = self.members.shape[1] - 1
         return torch.where(self.members, _numbers(self.members[0]), last).amin(1)
 

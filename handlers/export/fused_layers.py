@@ -1,8 +1,8 @@
 """Splits linear layers of an OpenVINO graph that a model computes as one.
 
 ModernBERT computes query, key and value by one layer, and both parts of a gated layer by another,
-and splits the results. Quantized, each result is then a tensor of its own scale, and OpenVINO
-computes scales, activations and splits in passes over memory. Layers of their own need no passes.
+and splits the results. In int8, OpenVINO then computes scales, activations and splits in
+passes over memory, and a layer for each part needs none.
 """
 
 from __future__ import annotations
