@@ -503,7 +503,7 @@ def _reading_of_prompts(spec: ModelSpec) -> dict[str, Any]:
         return {"dynamic_split_fuse": True, **own}
     whole = max(longest, LONGEST_WHOLE_PROMPT)
     # As many texts as there may be: beams are counted, and the process holds to the limit of texts.
-    # Where prompts have steps of their own, openvino-genai 2026.4 computes wrong tokens for a
+    # Where prompts have separate steps, openvino-genai 2026.4 computes wrong tokens for a
     # prompt of which a running text has all blocks, and leaves them in the cache for later texts.
     shared = bool(handler.enable_prefix_caching)
     return {"dynamic_split_fuse": shared, "max_num_batched_tokens": whole, "max_num_seqs": whole}
