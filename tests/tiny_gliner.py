@@ -1,4 +1,4 @@
-"""Tiny checkpoints of GLiNER and GLiClass, seeded: the same weights on every machine.
+"""Tiny checkpoints of GLiNER, GLiNER2 and GLiClass, seeded: the same weights on every machine.
 
 Weights are uniform numbers of numpy's PCG64, under the names that the libraries give them.
 """
@@ -21,6 +21,10 @@ from tests.tiny_tokenizers import write_bert, write_byte_level
 
 TOKENS = ("[FLERT]", "<<ENT>>", "<<SEP>>")
 GLICLASS_TOKENS = ("<<LABEL>>", "<<SEP>>", "<<EXAMPLE>>")
+GLINER2_TOKENS = (
+    *("[SEP_STRUCT]", "[SEP_TEXT]", "[P]", "[C]", "[E]", "[R]", "[L]"),
+    *("[EXAMPLE]", "[OUTPUT]", "[DESCRIPTION]"),
+)
 SIZES = {
     "hidden_size": 32,
     "num_hidden_layers": 2,
@@ -107,6 +111,83 @@ def write_gliclass(folder: Path, kind: Kind, seed: int = 0) -> Path:
     weights = {key: weight(key, each, random, kind.most) for key, each in sorted(shapes.items())}
     save_file(weights, folder / "model.safetensors")
     return folder
+
+
+def write_gliner2(folder: Path, kind: Kind, seed: int = 0) -> Path:
+    """Write a checkpoint of GLiNER2, as its library saves it."""
+    (folder / "encoder_config").mkdir(parents=True)
+    values = write_tokenizer(folder, kind, GLINER2_TOKENS)
+    encoder = getattr(transformers, f"{kind.encoder}Config")(
+        **{**SIZES, **values, **kind.encoder_config}
+    )
+    config = {
+        "architectures": ["Extractor"],
+        "counting_layer": "count_lstm_v2",
+        "max_width": 8,
+        "model_name": "microsoft/deberta-v3-base",
+        "model_type": "extractor",
+        "token_pooling": "first",
+        **kind.config,
+    }
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    text = json.dumps(encoder.to_dict())
+    (folder / "encoder_config" / "config.json").write_text(text, encoding="utf-8")
+    shapes = gliner2_shapes(config, encoder)
+    random = np.random.Generator(np.random.PCG64(seed))
+    weights = {key: weight(key, each, random, kind.most) for key, each in sorted(shapes.items())}
+    save_file(weights, folder / "model.safetensors")
+    return folder
+
+
+def gliner2_shapes(config: Mapping[str, Any], encoder: Any) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the weights by their names in gliner2.
+
+    Args:
+        config: the content of config.json.
+        encoder: the config of the encoder.
+    """
+    size = encoder.hidden_size
+    shapes = _encoder_shapes(encoder, "encoder.")
+    linear = partial(add_linear, shapes)
+    for name, inputs in (("project_start", size), ("project_end", size), ("out_project", 2 * size)):
+        linear(f"span_rep.span_rep_layer.{name}.0", inputs, 4 * size)
+        linear(f"span_rep.span_rep_layer.{name}.3", 4 * size, size)
+    for name, outputs in (("classifier", 1), ("count_pred", 20)):
+        linear(f"{name}.0", size, 2 * size)
+        linear(f"{name}.2", 2 * size, outputs)
+    shapes["count_embed.pos_embedding.weight"] = (20, size)
+    for part in ("ih", "hh"):
+        shapes[f"count_embed.gru.weight_{part}_l0"] = (3 * size, size)
+        shapes[f"count_embed.gru.bias_{part}_l0"] = (3 * size,)
+    return {**shapes, **_label_shapes(config.get("counting_layer", "count_lstm"), size)}
+
+
+def _label_shapes(counting: str, size: int) -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {}
+    linear = partial(add_linear, shapes)
+    if counting == "count_lstm":
+        linear("count_embed.projector.0", 2 * size, 4 * size)
+        linear("count_embed.projector.2", 4 * size, size)
+    if counting == "count_lstm_moe":
+        linear("count_embed.router.0", size, size)
+        linear("count_embed.router.2", size, 4)
+        for number, (inputs, outputs) in enumerate(((size, 2 * size), (2 * size, size)), 1):
+            shapes[f"count_embed.w{number}"] = (4, inputs, outputs)
+            shapes[f"count_embed.b{number}"] = (4, outputs)
+    if counting == "count_lstm_v2":
+        name, inside = "count_embed.transformer", 128
+        linear(f"{name}.in_projector", size, inside)
+        for place, inputs in ((0, inside + size), (2, size), (4, size)):
+            linear(f"{name}.out_projector.{place}", inputs, size)
+        for layer in (f"{name}.transformer.layers.{number}" for number in range(2)):
+            shapes[f"{layer}.self_attn.in_proj_weight"] = (3 * inside, inside)
+            shapes[f"{layer}.self_attn.in_proj_bias"] = (3 * inside,)
+            linear(f"{layer}.self_attn.out_proj", inside, inside)
+            linear(f"{layer}.linear1", inside, 2 * inside)
+            linear(f"{layer}.linear2", 2 * inside, inside)
+            for norm in ("norm1", "norm2"):
+                shapes[f"{layer}.{norm}.weight"] = shapes[f"{layer}.{norm}.bias"] = (inside,)
+    return shapes
 
 
 def gliclass_shapes(config: Mapping[str, Any], encoder: Any) -> dict[str, tuple[int, ...]]:
@@ -204,7 +285,7 @@ def _head_shapes(config: Mapping[str, Any], encoder_size: int) -> dict[str, tupl
 
 def weight(name: str, shape: tuple[int, ...], random: np.random.Generator, most: float) -> Any:
     """Return uniform numbers; a norm keeps its ones, and a bias of the encoder its zeros."""
-    in_encoder = "bert_layer" in name or "encoder_model" in name
+    in_encoder = "bert_layer" in name or "encoder_model" in name or name.startswith("encoder.")
     if in_encoder and len(shape) < 2:
         return np.full(shape, 0.0 if name.endswith("bias") else 1.0, dtype=np.float32)
     return np.asarray(random.random(shape) * 2 * most - most, dtype=np.float32)

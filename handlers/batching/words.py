@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate
 from typing import Any
 
@@ -16,6 +18,10 @@ from .tokenization import IN_TURN, features
 
 # What GLiNER calls a word: letters and digits with hyphens among them, or any other character.
 WORD = re.compile(r"\w+(?:[-_]\w+)*|\S")
+# The planes of Unicode that have marks of letters, such as vowel signs, which are no letters.
+PLANES_WITH_MARKS = (range(0x20000), range(0xE0000, 0xE0200))
+# The most characters of an e-mail address before its `@`, which bounds the search for one.
+LOCAL_PART = 254
 # Inputs of a row: the number of the prompt, or of the word of the window, whose vector is read at a
 # token, from 1; 0 at other tokens.
 PROMPTS, WORDS = "prompt_numbers", "word_numbers"
@@ -23,7 +29,10 @@ PROMPTS, WORDS = "prompt_numbers", "word_numbers"
 
 @dataclass(frozen=True)
 class Word:
-    """A word by its first character in the text, and the one after its last."""
+    """A word by its first character in the text, and the one after its last.
+
+    A word that a model reads behind the text has no characters in it.
+    """
 
     start: int
     end: int
@@ -65,17 +74,62 @@ class WordWindow(Row):
         return self.first + self.count - 1
 
 
-def split_words(text: str) -> list[Word]:
+@dataclass(frozen=True)
+class Prompt:
+    """What a model reads before a text.
+
+    Attributes:
+        words: its words.
+        read: the words whose first token is read, or the token behind it.
+    """
+
+    words: Sequence[str]
+    read: Sequence[int]
+
+
+def split_words(text: str, pattern: re.Pattern[str] = WORD) -> list[Word]:
     """Return the words of a text."""
-    return [Word(*match.span()) for match in WORD.finditer(text)]
+    return [Word(*match.span()) for match in pattern.finditer(text)]
+
+
+@cache
+def pattern_with_addresses() -> re.Pattern[str]:
+    """Return what GLiNER2 calls a word: a web or e-mail address, a name behind `@`, or a word.
+
+    Marks of letters, and characters that join them, belong to a word.
+    """
+    marks = "".join(
+        character
+        for plane in PLANES_WITH_MARKS
+        for character in map(chr, plane)
+        if unicodedata.category(character)[0] == "M"
+    )
+    letter = rf"[\w{marks}\u200c\u200d]"
+    kinds = (
+        r"(?:https?://|www\.)\S+",
+        rf"[a-z0-9._%+-]{{1,{LOCAL_PART}}}@[a-z0-9.-]+\.[a-z]{{2,}}",
+        r"@[a-z0-9_]+",
+        rf"{letter}+(?:[-_]{letter}+)*",
+        r"\S",
+    )
+    return re.compile("|".join(kinds), re.IGNORECASE)
 
 
 def tokenize_words(
-    tokenizer: PreTrainedTokenizerBase, texts: Sequence[Sequence[str]]
+    tokenizer: PreTrainedTokenizerBase, texts: Sequence[Sequence[str]], *, framed: bool = True
 ) -> BatchEncoding:
-    """Tokenize texts that are lists of words, each word by itself."""
+    """Tokenize texts that are lists of words, each word by itself.
+
+    Args:
+        framed: whether special tokens of the tokenizer are around each text.
+    """
     with IN_TURN:
-        return tokenizer([list(words) for words in texts], is_split_into_words=True, verbose=False)
+        return tokenizer(
+            [list(words) for words in texts],
+            is_split_into_words=True,
+            add_special_tokens=framed,
+            verbose=False,
+        )
 
 
 @dataclass(frozen=True)
@@ -214,7 +268,11 @@ class PromptedText:
         for number, column in enumerate(self.prompt_tokens, 1):
             prompts[column] = number
         inputs = {name: [ids[place] for place in chosen] for name, ids in self.features.items()}
-        words = {column: number for column, (_, number) in enumerate(inside, start)}
+        words = {
+            column: number
+            for column, (_, number) in enumerate(inside, start)
+            if self.words[number].end > self.words[number].start
+        }
         tokens = self._tokens(chosen, words)
         return WordWindow(
             {**inputs, PROMPTS: prompts, WORDS: numbers}, first, count, is_last, tokens
@@ -240,9 +298,12 @@ class PromptedText:
         )
 
     def _offset(self, offset: tuple[int, int], number: int) -> tuple[int, int]:
-        """Return the place of a token in the text, from its place in its word."""
-        start = self.words[number].start
-        return start + offset[0], start + offset[1]
+        """Return the place of a token in the text, from its place in its word.
+
+        A model may read a longer word than the text has: lower case can have more characters.
+        """
+        word = self.words[number]
+        return min(word.start + offset[0], word.end), min(word.start + offset[1], word.end)
 
 
 @dataclass(frozen=True)

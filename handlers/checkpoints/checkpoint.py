@@ -25,7 +25,7 @@ from ..config.handler_section import HandlerSection
 from ..errors import WrongCheckpoint, summarize
 from . import nomic_bert
 from .architecture import BASES, check_computation, check_head, check_values
-from .checkpoint_files import files_in, missing_config
+from .checkpoint_files import GLICLASS, GLINER2, files_in, missing_config
 from .probe_rows import RowMaker, probe_rows
 from .sentencepiece_files import has_sentencepiece_only, read_tokenizer
 from .static_embedding import StaticEmbedding
@@ -66,11 +66,10 @@ CONVERT = (
     "write its tokenizer.json once, where the packages sentencepiece and protobuf are installed: "
     'AutoTokenizer.from_pretrained("FOLDER").save_pretrained("FOLDER")'
 )
-# Model types of other libraries: the library, the mode that serves them, or what is served in their
-# place.
+# Model types of other libraries: the library, and the mode that serves them.
 OTHER_LIBRARIES: Mapping[str, tuple[str, str]] = {
-    "GLiClass": ("GLiClass", "use mode: zero_shot_classification"),
-    "extractor": ("GLiNER2", "use a GLiNER with mode: zero_shot_token_classification"),
+    GLICLASS: ("GLiClass", "use mode: zero_shot_classification"),
+    GLINER2: ("GLiNER2", "use mode: zero_shot_token_classification"),
 }
 # Tokenizers without a limit have a model_max_length of 1e30.
 UNLIMITED = 1_000_000

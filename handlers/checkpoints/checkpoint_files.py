@@ -31,8 +31,9 @@ ADAPTER = "adapter_config.json"
 MODULES = "modules.json"
 # The layers of bge-m3 for the tokens of a text: their vectors, and their weights.
 BGE_M3 = ("colbert_linear.pt", "sparse_linear.pt")
-# The model type of a GLiClass.
+# The model type of a GLiClass, the model type of a GLiNER2, and the config of its encoder.
 GLICLASS = "GLiClass"
+GLINER2, GLINER2_ENCODER = "extractor", "encoder_config/config.json"
 # The module of static embeddings of sentence-transformers, and the model type of model2vec.
 STATIC, MODEL2VEC = ".StaticEmbedding", "model2vec"
 FOLDER = re.compile(r"[A-Za-z0-9_-]+")

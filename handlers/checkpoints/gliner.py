@@ -19,14 +19,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import BaseModel, NonNegativeInt, PositiveInt
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedTokenizerBase
 
 from ..batching.rows import Row
-from ..batching.words import PROMPTS, WORDS
+from ..batching.words import PROMPTS, WORDS, Prompt
 from ..config.documents import read_json
 from ..config.handler_section import HandlerSection
 from ..config.messages import quote
@@ -220,6 +220,16 @@ class GlinerCheckpoint(Checkpoint):
         longest = TOKENS_PER_WORD * self.head.max_len
         return min(own or longest, longest)
 
+    def prompt(self, labels: Sequence[str], descriptions: Sequence[str]) -> Prompt:
+        """Return what a model reads before a text.
+
+        Args:
+            labels: the names of the labels, which are not read.
+            descriptions: what is read for each.
+        """
+        marked = [each for read in descriptions for each in (self.head.ent_token, read)]
+        return Prompt([*marked, self.head.sep_token], range(0, len(marked), 2))
+
     @cached_property
     def row_maker(self) -> RowMaker:
         """Makes rows of random tokens: a label, and words of one token each."""
@@ -228,16 +238,23 @@ class GlinerCheckpoint(Checkpoint):
 
 @dataclass(frozen=True)
 class LabelledRowMaker(RowMaker):
-    """Makes rows whose first token is a label, and whose others are words."""
+    """Makes rows whose first token is a label, and whose others are words.
+
+    Attributes:
+        prompts: the number of tokens that are read before the words.
+    """
+
+    prompts: ClassVar[int] = 1
 
     def _row(self, length: int, generator: torch.Generator) -> Row:
         row = super()._row(length, generator)
         first = min(len(self.before), length - 1)
         last = max(first + 1, length - len(self.after))
         prompts, words = [0] * length, [0] * length
-        prompts[first] = 1
+        for number in range(1, self.prompts + 1):
+            prompts[min(first + number, last) - 1] = number
         # A row with one token has it for both.
-        for number, place in enumerate(range(min(first + 1, last - 1), last), 1):
+        for number, place in enumerate(range(min(first + self.prompts, last - 1), last), 1):
             words[place] = number
         return Row({**row.features, PROMPTS: prompts, WORDS: words})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -75,25 +75,45 @@ class GlinerHead(PoolingHead):
 
 
 class SpanHead(GlinerHead):
-    """Logits of the spans that begin with a word, of each width. Shape: (…, widths, labels).
-
-    A span is scored by its first and its last word. Spans that end behind the text have zeros.
-    """
+    """Logits of the spans that begin with a word, of each width. Shape: (…, widths, labels)."""
 
     def __init__(self, config: GlinerConfig, weights: Weights) -> None:
         super().__init__(config, weights)
-        layer = "span_rep_layer.span_rep_layer"
-        self.width = config.max_width
-        self.start = two_layers(weights, f"{layer}.project_start")
-        self.end = two_layers(weights, f"{layer}.project_end")
+        self.spans = SpanScorer(weights, "span_rep_layer.span_rep_layer", config.max_width)
         self.labels = two_layers(weights, "prompt_rep_layer")
-        single = f"{layer}.out_project.weight" in weights
-        self.first = linear(weights, f"{layer}.out_project" + ("" if single else ".0"))
-        self.second = None if single else linear(weights, f"{layer}.out_project.3")
 
     def scores(
         self, words: torch.Tensor, labels: torch.Tensor, counts: torch.Tensor
     ) -> torch.Tensor:
+        return torch.as_tensor(self.spans(words, self.labels(labels), counts))
+
+
+class SpanScorer(torch.nn.Module):
+    """Scores of spans with labels. A span is scored by its first and its last word.
+
+    Args:
+        weights: the weights of a checkpoint.
+        name: the name of the layers among them.
+        width: the words of the longest span.
+    """
+
+    def __init__(self, weights: Weights, name: str, width: int) -> None:
+        super().__init__()
+        self.width = width
+        self.start = two_layers(weights, f"{name}.project_start")
+        self.end = two_layers(weights, f"{name}.project_end")
+        single = f"{name}.out_project.weight" in weights
+        self.first = linear(weights, f"{name}.out_project" + ("" if single else ".0"))
+        self.second = None if single else linear(weights, f"{name}.out_project.3")
+
+    def forward(
+        self, words: torch.Tensor, labels: torch.Tensor, counts: torch.Tensor
+    ) -> torch.Tensor:
+        """Return the logits of spans. Shape: (texts, words, widths, labels).
+
+        Spans that end behind the text have zeros. The arguments are the arguments of
+        :meth:`GlinerHead.scores`.
+        """
         # The first layer reads both ends side by side, so the sum of what it makes of each is the
         # same, and is computed for words and not for spans.
         from_start, from_end = self.first.weight.chunk(2, dim=1)
@@ -104,7 +124,7 @@ class SpanHead(GlinerHead):
         places = places + torch.arange(self.width, device=words.device)
         spans = starts[:, :, None] + ends[:, places.clamp(max=count - 1)]
         in_text = places < counts[:, None, None]
-        return self._products(spans, self.labels(labels)) * in_text[..., None]
+        return self._products(spans, labels) * in_text[..., None]
 
     def _products(self, spans: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         if self.second is None:
@@ -277,9 +297,18 @@ def linear(weights: Weights, name: str) -> torch.nn.Linear:
 
 def two_layers(weights: Weights, name: str) -> torch.nn.Sequential:
     """Return two linear layers with a ReLU between them; the third is the dropout of training."""
-    return torch.nn.Sequential(
-        linear(weights, f"{name}.0"), torch.nn.ReLU(), linear(weights, f"{name}.3")
-    )
+    return linear_layers(weights, name, (0, 3))
+
+
+def linear_layers(weights: Weights, name: str, places: Sequence[int]) -> torch.nn.Sequential:
+    """Return linear layers with a ReLU between them.
+
+    Args:
+        places: their numbers among the layers of the checkpoint.
+    """
+    first, *others = (linear(weights, f"{name}.{place}") for place in places)
+    behind = (part for layer in others for part in (torch.nn.ReLU(), layer))
+    return torch.nn.Sequential(first, *behind)
 
 
 def contextualized(rnn: torch.nn.LSTM, vectors: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:

@@ -1,16 +1,16 @@
-"""A text to the spans that fit labels which the request names, by a GLiNER.
+"""A text to the spans that fit labels which the request names, by a GLiNER or a GLiNER2.
 
     {"inputs": "Ada lives in Paris.", "parameters": {"labels": ["person", "city"]}}
     -> [{"entity_group": "person", "score": 0.98, "word": "Ada", "start": 0, "end": 3}, …]
 
 The labels stand before the text, so the model reads both together. Spans and scores are computed as
-by the package gliner; a text that is too long for a row is read in windows.
+by the packages gliner and gliner2; a text that is too long for a row is read in windows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, NotRequired
 
 import numpy as np
@@ -22,25 +22,32 @@ from ..batching.rows import Outputs
 from ..batching.words import (
     PROMPTS,
     WORDS,
+    Prompt,
     PromptedText,
     WindowLimits,
     Word,
     WordWindow,
+    pattern_with_addresses,
     split_words,
     tokenize_words,
 )
 from ..checkpoints.architecture import base_class_for
+from ..checkpoints.checkpoint import Checkpoint
+from ..checkpoints.checkpoint_files import GLINER2
 from ..checkpoints.gliner import TOKEN_LEVEL, GlinerCheckpoint
+from ..checkpoints.gliner2 import MARGIN, Gliner2Checkpoint, read_gliner2_head
 from ..checkpoints.gliner_head import OUTPUT, read_head
 from ..checkpoints.pooling import PoolingHead
 from ..errors import BadRequest, RequestError, RequestTooLarge, attempt
 from ..types.model_info import TEXT_COLUMN, Exports, ModelOutputs, TaskDescription, Wire
 from ..types.parameters import ANY, Parameters, PipelineNames, check_text
 from ..types.request import Request
+from .base import BaseTask
 from .bases.spans import (
     Found,
     WordSpan,
     best_spans,
+    best_spans_of_labels,
     check_candidates,
     joined,
     spans_of_widths,
@@ -52,6 +59,8 @@ from .token_classification import Entity
 LABEL_KEYS = ("labels", "candidate_labels", "candidateLabels")
 MAX_LABELS = 1_000
 LOWEST = -1e4
+# A text of a GLiNER2 ends with one of these, or with a full stop that the model reads behind it.
+ENDS = (".", "!", "?")
 Names = Annotated[list[str], Field(max_length=MAX_LABELS)]
 Descriptions = Annotated[dict[str, str], Field(max_length=MAX_LABELS)]
 
@@ -60,21 +69,26 @@ class ExtractionParameters(Parameters):
     """Parameters of the package gliner, and of windows."""
 
     pipeline_names: ClassVar[PipelineNames] = PipelineNames(
-        ignored={"batch_size": ANY, "padding": ANY}
+        ignored={
+            **{"batch_size": ANY, "padding": ANY},
+            # What GLiNER2 finds by heads that this mode does not have.
+            **dict.fromkeys(("relations", "structures", "json_structures", "classifications"), ()),
+        }
     )
 
     labels: Names | Descriptions | str | None = Field(
         default=None, validation_alias=AliasChoices(*LABEL_KEYS)
     )
     """The labels to find: a list, a text with commas between them, or an object with a description
-    of each, which the model reads in its place. Without them, the labels of the inputs. Aliases:
-    `candidate_labels`, `candidateLabels`."""
+    of each, which the model reads in its place, and a GLiNER2 with it. Without them, the labels of
+    the inputs. Aliases: `candidate_labels`, `candidateLabels`."""
     threshold: float = Field(default=0.5, ge=0, le=1)
     """The score that a span must exceed."""
     flat_ner: bool = True
     """Returns no span within another one. `false` returns such spans, too."""
-    multi_label: bool = False
-    """Returns a span with each of its labels above the threshold, and not with the best alone."""
+    multi_label: bool | None = None
+    """Returns a span with each of its labels above the threshold, and not with the best alone. By
+    default `false`, and of a GLiNER2 `true`, which chooses the spans of each label by itself."""
     stride: NonNegativeInt | None = None
     """Words in which the windows of a long text overlap. Without it, as many as the longest span
     has."""
@@ -95,6 +109,7 @@ class ExtractionInput:
     Attributes:
         labels: the name of each label.
         prompts: what the model reads for each.
+        read: what the model reads for each word.
     """
 
     text: str
@@ -102,14 +117,18 @@ class ExtractionInput:
     labels: Sequence[str]
     prompts: Sequence[str]
     parameters: ExtractionParameters
+    read: Sequence[str]
 
 
 class Task(TextTask[ExtractionInput, WordWindow]):
     """Spans with labels that a request names."""
 
     needs_offsets = True
-    checkpoint: GlinerCheckpoint
+    # Whether special tokens are around a prompt and a text.
+    is_framed = True
+    checkpoint: GlinerCheckpoint | Gliner2Checkpoint
     checkpoint_class = GlinerCheckpoint
+    checkpoint_classes: ClassVar[Mapping[str, type[Checkpoint]]] = {GLINER2: Gliner2Checkpoint}
     auto_class = "AutoModel"
     description = TaskDescription(
         Wire(
@@ -132,9 +151,17 @@ class Task(TextTask[ExtractionInput, WordWindow]):
     def example_inputs(cls, text: str) -> TextWithLabels:
         return {"text": text, "labels": "person"}
 
+    @classmethod
+    def for_checkpoint(cls, checkpoint: Checkpoint) -> type[BaseTask[Any, Any]]:
+        """Return the class for a GLiNER or a GLiNER2."""
+        return Gliner2Task if isinstance(checkpoint, Gliner2Checkpoint) else cls
+
     @property
     def reduction(self) -> Callable[[], PoolingHead]:
-        return lambda: read_head(self.checkpoint.directory, self.checkpoint.head)
+        checkpoint = self.checkpoint
+        if isinstance(checkpoint, Gliner2Checkpoint):
+            return lambda: read_gliner2_head(checkpoint)
+        return lambda: read_head(checkpoint.directory, checkpoint.head)
 
     @property
     def truncation(self) -> bool:
@@ -151,24 +178,23 @@ class Task(TextTask[ExtractionInput, WordWindow]):
         labels = read_labels(
             parameters.labels, min(self.settings.max_rows, MAX_LABELS), self.max_characters
         )
-        return ExtractionInput(
-            text, split_words(text), list(labels), list(labels.values()), parameters
-        )
+        words, read = self.words_of(text)
+        return ExtractionInput(text, words, list(labels), list(labels.values()), parameters, read)
+
+    def words_of(self, text: str) -> tuple[list[Word], list[str]]:
+        """Return the words of a text, and what the model reads for each."""
+        words = split_words(text)
+        return words, [text[word.start : word.end] for word in words]
 
     def encoding_cost(self, item: ExtractionInput) -> int:
         return sum(map(len, item.prompts))
 
     def encode(self, inputs: Sequence[ExtractionInput]) -> list[list[WordWindow] | RequestError]:
-        prompts = [self._prompt(item) for item in inputs]
-        encoding = tokenize_words(
-            self.tokenizer,
-            [
-                [*prompt, *(item.text[word.start : word.end] for word in item.words)]
-                for prompt, item in zip(prompts, inputs, strict=True)
-            ],
-        )
+        prompts = [self.checkpoint.prompt(item.labels, item.prompts) for item in inputs]
+        texts = [[*prompt.words, *item.read] for prompt, item in zip(prompts, inputs, strict=True)]
+        encoding = tokenize_words(self.tokenizer, texts, framed=self.is_framed)
         return [
-            attempt(self._windows, item, len(prompt), encoding, number)
+            attempt(self._windows, item, prompt, encoding, number)
             for number, (item, prompt) in enumerate(zip(inputs, prompts, strict=True))
         ]
 
@@ -180,13 +206,17 @@ class Task(TextTask[ExtractionInput, WordWindow]):
         if not isinstance(row, WordWindow):
             return outputs
         numbers = np.asarray(row.features[WORDS])
-        labels = max(row.features[PROMPTS])
+        labels = self.label_count(row)
         logits = np.asarray(outputs[OUTPUT], dtype=np.float32)
         own = logits[..., :labels, :] if self.reads_words else logits[..., :labels]
         found = np.full((row.count, *own.shape[1:]), -np.inf, dtype=np.float32)
         (slots,) = np.nonzero(numbers)
         found[numbers[slots] - 1] = own[slots]
         return {OUTPUT: found}
+
+    def label_count(self, row: WordWindow) -> int:
+        """Return the number of labels that a row has."""
+        return max(row.features[PROMPTS])
 
     def decision_scores(self, outputs: Outputs) -> Outputs:
         """Return the scores of two decisions for each logit: that it is no entity, and that it is.
@@ -208,15 +238,19 @@ class Task(TextTask[ExtractionInput, WordWindow]):
         """Return the spans of a text above the threshold, without those that overlap."""
         parameters = item.parameters
         windows = [
-            (row.first, row.count, row.is_last, self._found(output, parameters.threshold))
+            (row.first, row.count, row.is_last, self.found(output, parameters.threshold))
             for row, output in zip(rows, outputs, strict=True)
         ]
         check_candidates(sum(len(scores) for *_, (_, scores) in windows))
+        return self.best(joined(windows), item)
+
+    def best(self, candidates: Iterable[WordSpan], item: ExtractionInput) -> list[WordSpan]:
+        """Return the best of spans that overlap."""
         return best_spans(
-            joined(windows),
+            candidates,
             len(item.words),
-            flat=parameters.flat_ner,
-            multi_label=parameters.multi_label,
+            flat=item.parameters.flat_ner,
+            multi_label=bool(item.parameters.multi_label),
         )
 
     def entity(self, item: ExtractionInput, span: WordSpan) -> Entity:
@@ -235,18 +269,13 @@ class Task(TextTask[ExtractionInput, WordWindow]):
         """Whether words are scored as parts of spans, and not spans."""
         return self.checkpoint.head.span_mode == TOKEN_LEVEL
 
-    def _found(self, outputs: Outputs, threshold: float) -> Found:
+    def found(self, outputs: Outputs, threshold: float) -> Found:
+        """Return the spans of a window above a threshold."""
         read = spans_of_words if self.reads_words else spans_of_widths
         return read(outputs[OUTPUT], threshold)
 
-    def _prompt(self, item: ExtractionInput) -> list[str]:
-        """Return the words before the words of the text."""
-        head = self.checkpoint.head
-        marked = [each for prompt in item.prompts for each in (head.ent_token, prompt)]
-        return [*marked, head.sep_token]
-
     def _windows(
-        self, item: ExtractionInput, prompt: int, encoding: BatchEncoding, number: int
+        self, item: ExtractionInput, prompt: Prompt, encoding: BatchEncoding, number: int
     ) -> list[WordWindow]:
         head, stride = self.checkpoint.head, item.parameters.stride
         text = PromptedText.of(
@@ -254,8 +283,8 @@ class Task(TextTask[ExtractionInput, WordWindow]):
             number,
             self.tokenizer.model_input_names,
             item.words,
-            prompts=range(0, prompt - 1, 2),
-            prompt=prompt,
+            prompts=prompt.read,
+            prompt=len(prompt.words),
             pooling=head.subtoken_pooling,
             behind=not head.embed_ent_token,
         )
@@ -266,6 +295,53 @@ class Task(TextTask[ExtractionInput, WordWindow]):
             self.settings.max_rows,
         )
         return text.windows(limits)
+
+
+class Gliner2Task(Task):
+    """Spans of a GLiNER2, which reads a text in lower case, with a full stop at its end."""
+
+    is_framed = False
+    description = replace(
+        Task.description, outputs=ModelOutputs((OUTPUT, MARGIN), per_token=(OUTPUT, MARGIN))
+    )
+
+    def words_of(self, text: str) -> tuple[list[Word], list[str]]:
+        whole, length = text if text.endswith(ENDS) else f"{text}.", len(text)
+        words = split_words(whole, pattern_with_addresses())
+        read = [whole[word.start : word.end].lower() for word in words]
+        return [Word(min(word.start, length), min(word.end, length)) for word in words], read
+
+    def label_count(self, row: WordWindow) -> int:
+        return max(row.features[PROMPTS]) - 1
+
+    def postprocess(self, row: Any, outputs: Outputs) -> Outputs:
+        """Return the logits of the words of a row, and whether the text has entities."""
+        if not isinstance(row, WordWindow):
+            return outputs
+        slot = row.features[PROMPTS].index(1)
+        margin = np.array(outputs[MARGIN][slot], dtype=np.float32)
+        return {**super().postprocess(row, outputs), MARGIN: margin}
+
+    def decision_scores(self, outputs: Outputs) -> Outputs:
+        margin = outputs[MARGIN]
+        scores = np.stack([np.zeros_like(margin), margin], axis=-1)
+        return {**super().decision_scores(outputs), MARGIN: scores}
+
+    def found(self, outputs: Outputs, threshold: float) -> Found:
+        """Return the spans of a window above a threshold; none where the text has no entities."""
+        if outputs[MARGIN].item() <= 0:
+            return np.zeros((0, 3), dtype=np.int64), np.zeros(0, dtype=np.float32)
+        return super().found(outputs, threshold)
+
+    def best(self, candidates: Iterable[WordSpan], item: ExtractionInput) -> list[WordSpan]:
+        if item.parameters.multi_label is False:
+            chosen = super().best(candidates, item)
+        else:
+            chosen = best_spans_of_labels(
+                candidates, len(item.words), flat=item.parameters.flat_ner
+            )
+        # The full stop that the model reads behind a text is no entity of the text.
+        return [span for span in chosen if item.words[span.first].start < len(item.text)]
 
 
 def split_labels(inputs: Any) -> tuple[Any, dict[str, Any]]:

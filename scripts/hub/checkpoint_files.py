@@ -18,6 +18,7 @@ from hf_serve.handlers.checkpoints.checkpoint_files import (
     BGE_M3,
     CONFIG,
     GLINER,
+    GLINER2_ENCODER,
     INDEX,
     MODEL_INDEX,
     ModelIndex,
@@ -290,17 +291,28 @@ class GlinerFiles(ConvertedFiles):
         return add_base_files(folder, hub)
 
 
+@dataclass(frozen=True)
+class Gliner2Files(TransformersFiles):
+    """The files of a GLiNER2: also the config of its encoder, which is in a folder."""
+
+    def configs(self) -> list[str]:
+        return sorted([*super().configs(), GLINER2_ENCODER])
+
+
 def checkpoint_files(names: Collection[str], place: str, read: Read) -> CheckpointFiles:
     """Return the files of a checkpoint.
 
     It is one of diffusers where it has a `model_index.json`, a GLiNER where it has a
-    `gliner_config.json`, and of the kind of bge-m3 where it has the layers of its tokens.
+    `gliner_config.json`, a GLiNER2 where it has the config of its encoder in a folder, and of the
+    kind of bge-m3 where it has the layers of its tokens.
 
     Raises:
         WrongCheckpoint: the `model_index.json` is invalid, or names custom code.
     """
     if GLINER in names:
         return GlinerFiles(names, place, read)
+    if GLINER2_ENCODER in names:
+        return Gliner2Files(names, place, read)
     if {*BGE_M3} <= {*names}:
         return ConvertedFiles(names, place, read)
     if MODEL_INDEX in names:

@@ -18,6 +18,7 @@ from hf_serve.handlers.checkpoints.checkpoint_files import (
     CONFIG,
     GLICLASS,
     GLINER,
+    GLINER2,
     MODEL2VEC,
     MODEL_INDEX,
     files_in,
@@ -64,6 +65,8 @@ LIBRARIES = (
     (MODEL_INDEX, "diffusers", "text_to_image"),
     (GLINER, "gliner", ENTITIES),
 )
+# Model types of other libraries, and the modes of their models.
+MODES_OF_LIBRARIES = {GLICLASS: "zero_shot_classification", GLINER2: ENTITIES}
 # Modes of base models whose checkpoints have files that say so.
 NAMED_BY_FILES = ("late_interaction", "sentence_similarity", ENTITIES)
 SENTENCE_TRANSFORMERS = "config_sentence_transformers.json"
@@ -239,13 +242,13 @@ def _mode_of_vectors(config: PreTrainedConfig) -> str:
 
 
 def _mode_of_library(folder: Path, names: Collection[str]) -> DetectedMode | None:
-    """Return the mode of a checkpoint of diffusers, gliner or gliclass; None for others."""
+    """Return the mode of a checkpoint of another library; None for others."""
     for name, library, mode in LIBRARIES:
         if name in names:
             return DetectedMode(mode, f"it has a {name}, as {library} writes it")
-    if model_type_in(folder / CONFIG) == GLICLASS:
-        return DetectedMode("zero_shot_classification", f"its model type is {GLICLASS}")
-    return None
+    kind = model_type_in(folder / CONFIG)
+    found = MODES_OF_LIBRARIES.get(kind) if isinstance(kind, str) else None
+    return DetectedMode(found, f"its model type is {kind}") if found else None
 
 
 def _sentence_transformers_mode(folder: Path, names: Collection[str]) -> DetectedMode | None:

@@ -1,4 +1,4 @@
-"""Checkpoints of GLiNER and GLiClass, and the requests that their libraries answer with them."""
+"""Checkpoints of GLiNER, GLiNER2 and GLiClass, and the requests that their libraries answer."""
 
 from __future__ import annotations
 
@@ -68,6 +68,39 @@ GLICLASS_KINDS = {
     ),
 }
 
+# Each with the seed of its weights: with these, some texts have entities and others have none.
+GLINER2_KINDS = {
+    "gliner2-deberta": (Kind("DebertaV2", {}, DEBERTA), 2),
+    "gliner2-bert": (
+        Kind(
+            "Bert",
+            {"counting_layer": "count_lstm_moe", "token_pooling": "mean", "max_width": 4},
+        ),
+        11,
+    ),
+    "gliner2-modernbert": (
+        Kind(
+            "ModernBert",
+            {
+                "architecture": "span",
+                "counting_layer": "count_lstm",
+                "max_width": None,
+                "span_head": {"max_width": 5, "span_mode": "markerV0", "dropout": 0.1},
+            },
+            {"global_attn_every_n_layers": 2, "local_attention": 32},
+            most=0.2,
+        ),
+        5,
+    ),
+}
+ADDRESSES = "Mail NINA_V@example.org, @nina or see https://example.org/x?y=1 İzmir नमस्ते"
+DESCRIBED = {"person": "name of a human", "city": "a place, also (in) Paris"}
+EXTRACTED: tuple[Mapping[str, Any], ...] = (
+    {},
+    {"threshold": 0.3},
+    {"threshold": 0.8, "flat_ner": False},
+)
+
 
 def requests() -> Iterator[tuple[str, list[str], Mapping[str, Any]]]:
     """Yield the text, the labels and the parameters of each request."""
@@ -83,8 +116,18 @@ def classifications() -> Iterator[tuple[str, list[str], Mapping[str, Any]]]:
             yield text, labels, CLASSIFIED[(number + place) % 2]
 
 
+def extractions() -> Iterator[tuple[str, list[str] | dict[str, str], Mapping[str, Any]]]:
+    """Yield the text, the labels and the parameters of each request to a GLiNER2."""
+    for number, text in enumerate((*TEXTS, ADDRESSES)):
+        for place, labels in enumerate((*LABELS, DESCRIBED)):
+            yield text, labels, EXTRACTED[(number + place) % len(EXTRACTED)]
+
+
 def write(folder: Path, name: str) -> Path:
     """Write the checkpoint of a kind."""
+    if name in GLINER2_KINDS:
+        kind, seed = GLINER2_KINDS[name]
+        return tiny_gliner.write_gliner2(folder, kind, seed)
     if name in GLICLASS_KINDS:
         return tiny_gliner.write_gliclass(folder, GLICLASS_KINDS[name], seed=len(name))
     return tiny_gliner.write(folder, KINDS[name], seed=len(name))

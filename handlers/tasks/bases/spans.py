@@ -127,6 +127,24 @@ def best_spans(
     return sorted(kept, key=lambda span: span.first)
 
 
+def best_spans_of_labels(
+    candidates: Iterable[WordSpan], words: int, *, flat: bool
+) -> list[WordSpan]:
+    """Return the best of spans that overlap and have the same label.
+
+    The arguments are the arguments of :func:`best_spans`.
+    """
+    of_labels: dict[int, list[WordSpan]] = {}
+    for span in candidates:
+        of_labels.setdefault(span.label, []).append(span)
+    kept = (
+        span
+        for _, found in sorted(of_labels.items())
+        for span in best_spans(found, words, flat=flat, multi_label=False)
+    )
+    return sorted(kept, key=lambda span: span.first)
+
+
 class _Flat:
     """The words of spans, none of which is in two of them."""
 
