@@ -20,8 +20,8 @@ from .tokenization import IN_TURN, features
 WORD = re.compile(r"\w+(?:[-_]\w+)*|\S")
 # The planes of Unicode that have marks of letters, such as vowel signs, which are no letters.
 PLANES_WITH_MARKS = (range(0x20000), range(0xE0000, 0xE0200))
-# The most characters of an e-mail address before its `@`, which bounds the search for one.
-LOCAL_PART = 254
+# The most characters of an e-mail address before its `@` (RFC 5321), which bounds the search.
+LOCAL_PART = 64
 # Inputs of a row: the number of the prompt, or of the word of the window, whose vector is read at a
 # token, from 1; 0 at other tokens.
 PROMPTS, WORDS = "prompt_numbers", "word_numbers"
@@ -107,7 +107,7 @@ def pattern_with_addresses() -> re.Pattern[str]:
     letter = rf"[\w{marks}\u200c\u200d]"
     kinds = (
         r"(?:https?://|www\.)\S+",
-        rf"[a-z0-9._%+-]{{1,{LOCAL_PART}}}@[a-z0-9.-]+\.[a-z]{{2,}}",
+        rf"[a-z0-9._%+-]{{1,{LOCAL_PART}}}+@[a-z0-9.-]+\.[a-z]{{2,}}",
         r"@[a-z0-9_]+",
         rf"{letter}+(?:[-_]{letter}+)*",
         r"\S",

@@ -38,7 +38,7 @@ from ..checkpoints.gliner import TOKEN_LEVEL, GlinerCheckpoint
 from ..checkpoints.gliner2 import MARGIN, Gliner2Checkpoint, read_gliner2_head
 from ..checkpoints.gliner_head import OUTPUT, read_head
 from ..checkpoints.pooling import PoolingHead
-from ..errors import BadRequest, RequestError, RequestTooLarge, attempt
+from ..errors import BadRequest, RequestError, RequestTooLarge, Unprocessable, attempt
 from ..types.model_info import TEXT_COLUMN, Exports, ModelOutputs, TaskDescription, Wire
 from ..types.parameters import ANY, Parameters, PipelineNames, check_text
 from ..types.request import Request
@@ -58,6 +58,8 @@ from .token_classification import Entity
 
 LABEL_KEYS = ("labels", "candidate_labels", "candidateLabels")
 MAX_LABELS = 1_000
+# What GLiNER2 finds by a schema besides entities.
+OTHER_PARTS = ("relations", "structures", "json_structures", "classifications")
 LOWEST = -1e4
 # A text of a GLiNER2 ends with one of these, or with a full stop that the model reads behind it.
 ENDS = (".", "!", "?")
@@ -69,11 +71,7 @@ class ExtractionParameters(Parameters):
     """Parameters of the package gliner, and of windows."""
 
     pipeline_names: ClassVar[PipelineNames] = PipelineNames(
-        ignored={
-            **{"batch_size": ANY, "padding": ANY},
-            # What GLiNER2 finds by heads that this mode does not have.
-            **dict.fromkeys(("relations", "structures", "json_structures", "classifications"), ()),
-        }
+        ignored={"batch_size": ANY, "padding": ANY}
     )
 
     labels: Names | Descriptions | str | None = Field(
@@ -169,6 +167,7 @@ class Task(TextTask[ExtractionInput, WordWindow]):
         return False
 
     def parse(self, request: Request) -> ExtractionInput:
+        check_finds_entities(request)
         inputs, given = split_labels(request.inputs)
         name = "text" if isinstance(request.inputs, dict) else "inputs"
         text = check_text(inputs, name, self.max_characters)
@@ -342,6 +341,18 @@ class Gliner2Task(Task):
             )
         # The full stop that the model reads behind a text is no entity of the text.
         return [span for span in chosen if item.words[span.first].start < len(item.text)]
+
+
+def check_finds_entities(request: Request) -> None:
+    """Check that a request asks for entities alone, and for no other part of a schema.
+
+    Raises:
+        Unprocessable: it asks for another one.
+    """
+    inputs = request.inputs if isinstance(request.inputs, dict) else {}
+    asked = next((name for name in OTHER_PARTS if name in {**inputs, **request.parameters}), None)
+    if asked is not None:
+        raise Unprocessable(f"{asked}: this mode finds entities alone; send labels, without it.")
 
 
 def split_labels(inputs: Any) -> tuple[Any, dict[str, Any]]:

@@ -27,6 +27,7 @@ from tests.catalogue.sizes import ADDED, SAME, SIDE, SIZES, VALUES, VIT
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 MODULES, GLINER, PICKLE = "modules.json", "gliner_config.json", ".pt"
 GLICLASS = "GLiClass"
+GLINER2, GLINER2_ENCODER = "extractor", "encoder_config/config.json"
 # Keys of a config that depend on the tokenizer, and values that say that they do not.
 OF_TOKENIZER = (
     *("vocab_size", "_token_id", "image_token_index"),
@@ -128,6 +129,10 @@ def _write_weights(folder: Path, config: Mapping[str, Any]) -> None:
     elif config.get("model_type") == GLICLASS:
         encoder = AutoConfig.for_model(**config["encoder_config"])
         _write_shapes(folder, tiny_gliner.gliclass_shapes(config, encoder))
+    elif config.get("model_type") == GLINER2:
+        values = json.loads((folder / GLINER2_ENCODER).read_text(encoding="utf-8"))
+        encoder = AutoConfig.for_model(**values)
+        _write_shapes(folder, tiny_gliner.gliner2_shapes(config, encoder))
     else:
         save_weights(make_model(config), folder, _projection(folder, config))
 
@@ -154,12 +159,12 @@ def _write_real(published: PublishedCheckpoint, folder: Path, values: dict[str, 
 def count_parameters(entry: CatalogueEntry) -> int | None:
     """Return the number of parameters of the published model; None where it is not known.
 
-    It is not known of models that transformers does not make: GLiNER, GLiClass, static embeddings,
-    diffusers.
+    It is not known of models that transformers does not make: GLiNER, GLiNER2, GLiClass, static
+    embeddings, diffusers.
     """
     published = entry.checkpoint
     config = published.config
-    is_other = GLINER in published.files or config.get("model_type") == GLICLASS
+    is_other = GLINER in published.files or config.get("model_type") in (GLICLASS, GLINER2)
     if is_other or "architectures" not in config:
         return None
     with torch.device("meta"):
@@ -205,7 +210,7 @@ def shrink_file(name: str, content: Any, hidden: int, values: Mapping[str, Any])
         patch = {"patch_size": VIT["patch_size"]} if name == "processor_config.json" else {}
         sides = {key: _side(key, value) for key, value in content.items()}
         return {key: patch.get(key, value) for key, value in sides.items()}
-    if name == GLINER:
+    if name in (GLINER, GLINER2_ENCODER):
         return _adapt(shrink(content), values)
     if name == "generation_config.json":
         return _adapt(dict(content), values)
@@ -371,7 +376,7 @@ def _write_gliner(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def _write_shapes(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Write seeded weights of GLiNER or GLiClass."""
+    """Write seeded weights of GLiNER, GLiNER2 or GLiClass."""
     # With these numbers, some spans fit the labels and others do not.
     weights = {
         name: tiny_gliner.weight(name, shape, _random(f"b{name}"), MOST_OF_GLINER)

@@ -6,6 +6,8 @@
     python tests/catalogue/make_expected.py pylate
     pip install torch gliner pydantic pyyaml typer
     python tests/catalogue/make_expected.py gliner
+    pip install torch 'gliner2[local]' pydantic pyyaml typer
+    python tests/catalogue/make_expected.py gliner2
     pip install torch gliclass pydantic pyyaml typer
     python tests/catalogue/make_expected.py gliclass
     pip install torch 'transformers>=5,<6' FlagEmbedding pydantic pyyaml typer
@@ -155,6 +157,16 @@ def _entities(folder: str, _: CatalogueEntry) -> Any:
     ]
 
 
+def _entities_of_a_schema(folder: str, _: CatalogueEntry) -> Any:
+    library: Library = import_module("gliner2")
+    from tests.reference.make_gliner2 import entities  # noqa: PLC0415 - it imports gliner2
+
+    model = library.GLiNER2.from_pretrained(folder).eval()
+    return [
+        entities(model, text, labels, settings) for text, labels, settings in expected.EXTRACTIONS
+    ]
+
+
 def _labels(folder: str, _: CatalogueEntry) -> Any:
     library: Library = import_module("gliclass")
     transformers: Library = import_module("transformers")
@@ -207,6 +219,7 @@ ANSWERS = {
     ("pylate", "late_interaction"): _late_scores,
     ("model2vec", "sentence_embedding"): _static_vectors,
     ("gliner", "zero_shot_token_classification"): _entities,
+    ("gliner2", "zero_shot_token_classification"): _entities_of_a_schema,
     ("gliclass", "zero_shot_classification"): _labels,
     ("FlagEmbedding", "sentence_embedding"): _of_tokens,
     ("FlagEmbedding", "sentence_ranking"): _flag_scores,

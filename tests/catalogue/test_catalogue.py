@@ -46,7 +46,6 @@ WITHOUT_A_MODE: dict[str, tuple[str | type[KitError], *tuple[str, ...]]] = {
     "florence-2": ("image_to_text", "florence2", "without a prompt"),
     "florence-2-hf": ("image_to_text", "florence2", "without a prompt"),
     "gemma-3n": ("image_text_to_text", "gemma3n", "timm"),
-    "gliner2": (WrongCheckpoint, "GLiNER2", "zero_shot_token_classification"),
     "granite-speech": ("automatic_speech_recognition", "granite_speech", "CTC"),
     "gte-multilingual": (WrongCheckpoint, "new", "configuration.NewConfig", NOT_RUN),
     "gte-multilingual-reranker": (WrongCheckpoint, "new", "configuration.NewConfig", NOT_RUN),

@@ -101,6 +101,12 @@ def _gliner(folder: Path) -> dict[str, Any]:
     return {**values, "vocab_size": size, "class_token_index": size - 2}
 
 
+def _gliner2(folder: Path) -> dict[str, Any]:
+    """Write DeBERTa's tokenizer with the tokens of a schema."""
+    values = tiny_tokenizers.write_deberta_v2(folder)
+    return {**values, "vocab_size": _add_tokens(folder, tiny_gliner.GLINER2_TOKENS)}
+
+
 def _gliclass(kind: str, folder: Path) -> dict[str, Any]:
     """Write the tokenizer of an encoder with the tokens that mark labels and their end."""
     values = write(kind, folder)
@@ -164,6 +170,7 @@ WRITERS: Mapping[str, Callable[[Path], dict[str, Any]]] = {
     "gliclass": partial(_gliclass, "deberta-v2"),
     "gliclass-modernbert": partial(_gliclass, "modernbert"),
     "gliner": _gliner,
+    "gliner2": _gliner2,
     "gpt2": _gpt2,
     "letters": _letters,
     "llama": _llama,

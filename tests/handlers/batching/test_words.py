@@ -11,6 +11,7 @@ from hf_serve.handlers.batching.words import (
     PromptedText,
     WindowLimits,
     WordWindow,
+    pattern_with_addresses,
     split_words,
     tokenize_words,
 )
@@ -61,6 +62,15 @@ def test_words_are_letters_with_hyphens_or_other_characters() -> None:
     assert found == [
         *("Nina", "Vogel", "sings", "unbelievable", "songs", "in", "Zürich", ",", "e-mail"),
         *("nina_v", "@", "example", ".", "org", "!"),
+    ]
+
+
+def test_words_of_gliner2_are_addresses_names_and_words_with_marks() -> None:
+    text = "See www.ada.org, or mail a.b+c@ada.co.uk, @nina! नमस्ते e-mail x@y"
+    found = [text[word.start : word.end] for word in split_words(text, pattern_with_addresses())]
+    assert found == [
+        *("See", "www.ada.org,", "or", "mail", "a.b+c@ada.co.uk", ",", "@nina", "!"),
+        *("नमस्ते", "e-mail", "x", "@y"),
     ]
 
 

@@ -11,7 +11,6 @@ from safetensors.numpy import load_file, save_file
 
 from hf_serve.handlers import tasks
 from hf_serve.handlers.batching.words import tokenize_words
-from hf_serve.handlers.checkpoints.checkpoint import Checkpoint
 from hf_serve.handlers.checkpoints.gliner import GlinerCheckpoint
 from hf_serve.handlers.config.handler_section import HandlerSection
 from hf_serve.handlers.errors import WrongCheckpoint
@@ -67,15 +66,6 @@ def test_what_is_not_computed_is_refused_without_the_weights(
 def test_another_checkpoint_is_refused(tmp_path: Path) -> None:
     with refused(WrongCheckpoint, "gliner_config.json", "token_classification"):
         tasks.load(tmp_path, HANDLER)
-
-
-@pytest.mark.parametrize(("kind", "library"), [("GLiClass", "GLiClass"), ("extractor", "GLiNER2")])
-def test_checkpoints_of_related_libraries_are_refused_by_their_names(
-    tmp_path: Path, kind: str, library: str
-) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}), encoding="utf-8")
-    with refused(WrongCheckpoint, "config.json", library):
-        Checkpoint.read(tmp_path, HandlerSection(mode="zero_shot_classification"))
 
 
 def test_the_tokens_of_labels_are_added_to_the_sentencepiece_model_of_an_encoder(

@@ -433,6 +433,25 @@ def test_a_gliner_that_is_not_served_is_refused_before_its_weights_are_downloade
     assert "model.safetensors" not in hub.sent
 
 
+def test_a_gliner2_has_the_config_of_its_encoder_or_is_refused_before_its_weights(
+    target: Path, tmp_path: Path
+) -> None:
+    stored = tiny_gliner.write_gliner2(tmp_path / "stored", Kind("Bert"))
+    with LocalHub({"org/name": stored}) as hub:
+        source = download(handler(mode=GLINER), target, Hub(hub.url))
+        assert "encoder_config/config.json" in source.files
+        assert (target / "encoder_config" / "config.json").is_file()
+    path = stored / "config.json"
+    config = {**json.loads(path.read_text("utf-8")), "architecture": "boundary"}
+    path.write_text(json.dumps(config), encoding="utf-8")
+    with (
+        LocalHub({"org/name": stored}) as hub,
+        refused(WrongCheckpoint, "config.json", "boundary"),
+    ):
+        download(handler(mode=GLINER), tmp_path / "other", Hub(hub.url))
+    assert "model.safetensors" not in hub.sent
+
+
 def test_bge_m3_gets_safetensors_and_keeps_the_layers_of_its_tokens(
     target: Path, tmp_path: Path
 ) -> None:
