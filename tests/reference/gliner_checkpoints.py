@@ -119,7 +119,8 @@ def classifications() -> Iterator[tuple[str, list[str], Mapping[str, Any]]]:
 def extractions() -> Iterator[tuple[str, list[str] | dict[str, str], Mapping[str, Any]]]:
     """Yield the text, the labels and the parameters of each request to a GLiNER2."""
     for number, text in enumerate((*TEXTS, ADDRESSES)):
-        for place, labels in enumerate((*LABELS, DESCRIBED)):
+        asked: list[list[str] | dict[str, str]] = [*LABELS, DESCRIBED]
+        for place, labels in enumerate(asked):
             yield text, labels, EXTRACTED[(number + place) % len(EXTRACTED)]
 
 
