@@ -12,7 +12,7 @@ A checkpoint has heads for entities, labels, relations and structures. This kit 
     ( [P] entities ( [E] person [E] city ) ) [SEP_TEXT] ada lives in paris .
 
 The vector of `[P]` tells how many structures a text has: without any, it has no entities. The
-vectors of `[E]` become those of the labels in one step of a recurrent network.
+vectors of `[E]` become the vectors of the labels in one step of a recurrent network.
 
 Zaratiana et al.: GLiNER2: An Efficient Multi-Task Information Extraction System, 2025.
 Source of the format: gliner2 2.1.0, `ExtractorConfig` and `SpanExtractorModel`.
@@ -81,7 +81,7 @@ class Gliner2Config(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _joined(cls, values: Any) -> Any:
-        """Return the values with those of `span_head`, and without nulls."""
+        """Return the values with the ones in `span_head`, and without nulls."""
         if not isinstance(values, dict):
             return values
         of_head = values.get("span_head")
@@ -242,7 +242,7 @@ class Gliner2Head(PoolingHead):
 class _FirstStep(torch.nn.Module):
     """The first step of a recurrent network that begins with the vectors of labels.
 
-    Further steps are those of further structures, which entities do not have.
+    Further steps are for further structures, which entities do not have.
     """
 
     def __init__(self, weights: Weights) -> None:
