@@ -81,7 +81,7 @@ def table(found: ModelCheck) -> Table:
     positions = f", {found.max_positions:,} positions" if found.max_positions else ""
     made.add_row(
         "architecture",
-        f"{found.architecture or 'a pipeline of diffusers'}, about"
+        f"{found.architecture or 'unknown'}, about"
         f" {found.parameters / 1e6:,.1f} million parameters in {found.dtype}{positions}",
     )
     made.add_row("download", f"{decimal(found.size)} in {found.files} files")

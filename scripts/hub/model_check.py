@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from transformers import PreTrainedConfig
-
 from hf_serve.handlers import formats, tasks
+from hf_serve.handlers.checkpoints.checkpoint import Checkpoint
 from hf_serve.handlers.checkpoints.checkpoint_files import INDEX, files_in
 from hf_serve.handlers.checkpoints.unread_files import describe_unread, unread_parts
 from hf_serve.handlers.config.handler_section import AUTO, HandlerSection, save_modes
@@ -26,6 +25,7 @@ BYTES_OF_DTYPES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int
 # Tokens of a graph of a fixed shape.
 WIDTH = 128
 SERVED = ("float32", "bfloat16", "int8")
+PIPELINE = "a pipeline of diffusers"
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class ModelCheck:
         model: its id on the hub, or its folder.
         commit: the commit of the hub; None for a folder.
         mode: its mode, and what it follows from.
-        architecture: its model class.
+        architecture: its model class; empty for a model that cannot be read.
         dtype: the data type of its weights.
         max_positions: the most tokens of a text; None if it has no limit.
         files: the number of its files that are served.
@@ -160,12 +160,14 @@ def _checked(
                 "correct its JSON files",
             )
         )
-    config = None if detected.mode == "text_to_image" else _config(found.folder, handler)
+    is_pipeline = detected.mode == "text_to_image"
+    checkpoint = None if is_pipeline else _checkpoint(found.folder, handler)
+    config = checkpoint.config if checkpoint else None
     return ModelCheck(
         model=model,
         commit=found.commit,
         mode=detected,
-        architecture=(getattr(config, "architectures", None) or [""])[0],
+        architecture=checkpoint.architecture if checkpoint else (PIPELINE if is_pipeline else ""),
         dtype=str(getattr(config, "dtype", None) or "float32").removeprefix("torch."),
         max_positions=getattr(config, "max_position_embeddings", None),
         files=len(names),
@@ -179,10 +181,10 @@ def _checked(
     )
 
 
-def _config(folder: Path, handler: HandlerSection) -> PreTrainedConfig | None:
-    """Return the config of a model; None for one that cannot be read, which is refused."""
+def _checkpoint(folder: Path, handler: HandlerSection) -> Checkpoint | None:
+    """Return a checkpoint; None for one that cannot be read, which is refused."""
     try:
-        return tasks.get(handler.mode).read_checkpoint(folder, handler).config
+        return tasks.get(handler.mode).read_checkpoint(folder, handler)
     except Exception:  # noqa: BLE001 - the refusal says what is wrong
         return None
 

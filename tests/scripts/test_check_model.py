@@ -142,6 +142,7 @@ def test_a_gliner_is_found_by_its_config(check: Check, tmp_path: Path) -> None:
     folder = tiny_gliner.write(tmp_path / "model", tiny_gliner.Kind("Bert", {"hidden_size": 32}))
     document = json.loads(check(folder, as_json=True)[1])
     assert document["mode"]["mode"] == "zero_shot_token_classification"
+    assert document["architecture"] == "GLiNER"
     assert document["refusal"] is None
 
 
