@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import json
 import os
 import sys
 import tarfile
@@ -19,7 +20,6 @@ from runpy import run_path
 from typing import Any
 
 import hf_serve
-from hf_serve.handlers.config.documents import read_json
 from hf_serve.hosts.mar import Mar, WrongMar, is_mar
 
 MANIFEST = Path("MAR-INF") / "MANIFEST.json"
@@ -183,6 +183,6 @@ def _only_folder(folder: Path) -> Path:
 
 def _manifest(folder: Path, path: Path) -> Any:
     try:
-        return read_json(folder / MANIFEST)
-    except (OSError, ValueError):
+        return json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
         raise ArchiveError(f"{path} has no {MANIFEST}, so it is no archive of a model.") from None

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from itertools import accumulate
 from typing import Any
 
@@ -284,18 +284,27 @@ class PromptedText:
         return self.pooling != "last" or place == span[1] - 1 or is_cut_here
 
     def _tokens(self, chosen: Sequence[int], words: dict[int, int]) -> WordTokens:
-        encoding, columns = self.encoding, range(len(chosen))
+        columns = range(len(chosen))
         numbers = [words.get(column) for column in columns]
         return WordTokens(
-            tokens=[encoding.tokens[place] for place in chosen],
+            tokens=[self._texts[place] for place in chosen],
             offsets=[
-                (0, 0) if number is None else self._offset(encoding.offsets[place], number)
+                (0, 0) if number is None else self._offset(self._offsets[place], number)
                 for place, number in zip(chosen, numbers, strict=True)
             ],
             special_tokens_mask=[int(number is None) for number in numbers],
             sequence_ids=[None if number is None else 0 for number in numbers],
             word_ids=numbers,
         )
+
+    # An encoding makes a list of all tokens each time that it is asked for one.
+    @cached_property
+    def _texts(self) -> list[str]:
+        return list(self.encoding.tokens)
+
+    @cached_property
+    def _offsets(self) -> list[tuple[int, int]]:
+        return list(self.encoding.offsets)
 
     def _offset(self, offset: tuple[int, int], number: int) -> tuple[int, int]:
         """Return the place of a token in the text, from its place in its word.

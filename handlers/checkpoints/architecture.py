@@ -18,7 +18,6 @@ from ..compat.transformers import has_model, model_classes  # isort: skip
 import transformers
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from ..compat.lean_imports import without_compiler
 from ..config.handler_section import HandlerSection
 from ..config.messages import quote
 from ..errors import WrongCheckpoint, summarize
@@ -180,7 +179,7 @@ def _decoder_needs_text(kind: type[PreTrainedModel], config: PreTrainedConfig) -
     the encoder's, and fails later, at the first value that it reads.
     """
     try:
-        with torch.device("meta"), without_compiler():
+        with torch.device("meta"):
             kind(config).eval()(input_ids=torch.ones(1, 3, dtype=torch.long))
     except ValueError:
         return True
@@ -199,7 +198,7 @@ def _class_name(config: PreTrainedConfig, auto_class_name: str, checkpoint: str)
     """Return the model class of an auto class; building it on the meta device needs no memory."""
     auto_class = getattr(transformers, auto_class_name)
     try:
-        with torch.device("meta"), without_compiler():
+        with torch.device("meta"):
             model = auto_class.from_config(deepcopy(config), trust_remote_code=False)
     except Exception as error:  # noqa: BLE001 - each family reads values in its own way
         if has_model(auto_class_name, config) and not isinstance(error, ImportError):
@@ -231,7 +230,8 @@ def _check_reads_alone(config: PreTrainedConfig, checkpoint: str) -> None:
 def _check_reads_images_alone(config: PreTrainedConfig, checkpoint: str) -> None:
     """Check that a classifier of images does not read a text with each of them."""
     forwards = (signature(kind.forward).parameters for kind in model_classes(OF_IMAGES, config))
-    if any("input_ids" in parameters for parameters in forwards):
+    # ImageGPT calls its pixels `input_ids`.
+    if any({"input_ids", "pixel_values"} <= parameters.keys() for parameters in forwards):
         raise WrongCheckpoint(
             checkpoint,
             f"is a {config.model_type} model, which reads a text with each image, and this mode"

@@ -46,10 +46,10 @@ EXPORTED = "use the checkpoint that it was exported from"
 FOLDERS_OF_EXPORTS = ("onnx", "openvino")
 OTHER_WEIGHTS = (
     (".gguf", "of llama.cpp", "serve it with llama.cpp, or the checkpoint that it was made from"),
-    (".onnx", "of ONNX", EXPORTED),
-    ("openvino_model.xml", "of OpenVINO", EXPORTED),
     (".h5", "of TensorFlow", "convert it with transformers 4: from_pretrained(…, from_tf=True)"),
     (".msgpack", "of Flax", "convert it with transformers 4: from_pretrained(…, from_flax=True)"),
+    (".onnx", "of ONNX", EXPORTED),
+    ("openvino_model.xml", "of OpenVINO", EXPORTED),
 )
 
 Found = tuple[str, str]
@@ -98,7 +98,8 @@ def _check_no_adapter(names: Collection[str], place: str) -> None:
         raise WrongCheckpoint(
             place,
             f"has an adapter beside the model ({ADAPTER}), which would change it",
-            "move the adapter to a folder of its own, and name that in handler.adapters",
+            "in a copy of the folder, move the adapter to another one, and name that in"
+            " handler.adapters",
         )
 
 

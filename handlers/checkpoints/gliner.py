@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import torch
-from pydantic import BaseModel, NonNegativeInt, PositiveInt
+from pydantic import BaseModel, Field, NonNegativeInt, PositiveInt
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedTokenizerBase
 
 from ..batching.rows import Row
@@ -41,6 +41,8 @@ TOKEN_LEVEL = "token_level"  # noqa: S105 - a kind of head
 SPAN_MODES = ("markerV0", "marker", TOKEN_LEVEL)
 # Tokens of a row for each word of the longest text, where the encoder has no limit.
 TOKENS_PER_WORD = 4
+# The widest spans that a config may have; vectors of all widths are in memory at once.
+MAX_WIDTH = 1_000
 ENCODER = r"^token_rep_layer\.bert_layer\.model\."
 FLERT = "[FLERT]"
 # Encoders whose positions are relative, or are computed for any length.
@@ -67,7 +69,7 @@ class GlinerConfig(BaseModel):
     model_type: str | None = None
     span_mode: str = "markerV0"
     hidden_size: PositiveInt = 512
-    max_width: PositiveInt = 12
+    max_width: int = Field(default=12, ge=1, le=MAX_WIDTH)
     max_len: PositiveInt = 384
     num_rnn_layers: NonNegativeInt = 1
     subtoken_pooling: Pooling = "first"

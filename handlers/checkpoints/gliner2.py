@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import torch
-from pydantic import BaseModel, PositiveInt, model_validator
+from pydantic import BaseModel, Field, model_validator
 from torch.nn.functional import gelu
 
 from ..batching.words import PROMPTS, WORDS, Prompt
@@ -37,7 +37,7 @@ from ..config.messages import quote
 from ..errors import WrongCheckpoint
 from .checkpoint import Checkpoint
 from .checkpoint_files import CONFIG, GLINER2_ENCODER
-from .gliner import LabelledRowMaker, check_tokens, encoder_config, has_any_length
+from .gliner import MAX_WIDTH, LabelledRowMaker, check_tokens, encoder_config, has_any_length
 from .gliner_head import OUTPUT, Places, SpanScorer, Weights, linear, linear_layers, make_head
 from .pooling import PoolingHead, TextSlots
 from .probe_rows import RowMaker
@@ -73,7 +73,7 @@ class Gliner2Config(BaseModel):
     max_len: ClassVar[int] = LONGEST
 
     architecture: str = "span"
-    max_width: PositiveInt = 8
+    max_width: int = Field(default=8, ge=1, le=MAX_WIDTH)
     span_mode: str = MARKER
     counting_layer: str = "count_lstm"
     token_pooling: str = "first"  # noqa: S105 - the name of a pooling
@@ -212,6 +212,8 @@ class Gliner2Head(PoolingHead):
     def __init__(self, config: Gliner2Config, weights: Weights) -> None:
         super().__init__()
         self.pooling = config.subtoken_pooling
+        if len(weights["count_pred.2.weight"]) < 2:
+            raise ValueError("count_pred.2.weight has a single row")
         self.count = linear_layers(weights, "count_pred", (0, 2))
         self.labels = LABEL_LAYERS[config.counting_layer](weights)
         self.spans = SpanScorer(weights, "span_rep.span_rep_layer", config.max_width)

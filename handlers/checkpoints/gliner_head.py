@@ -260,7 +260,7 @@ def make_head(
     own = {name: value.float() for name, value in _read(directory, encoder).items()}
     try:
         return kind(own)
-    except (KeyError, RuntimeError, ValueError) as error:
+    except (KeyError, IndexError, RuntimeError, ValueError) as error:
         raise WrongCheckpoint(
             config,
             f"does not fit the weights, which lack {error!s:.120}"

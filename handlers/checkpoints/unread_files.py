@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..config.documents import read_json
 from ..config.handler_section import CUSTOM_MODE, HandlerSection
 from ..config.messages import quote
 from ..errors import WrongCheckpoint
@@ -29,6 +31,8 @@ SETFIT_HEAD = "model_head.pkl"
 TEKKEN = "tekken.json"
 # The configs of weights of AutoGPTQ and AutoAWQ, which config.json has since transformers 4.32.
 QUANTIZED = ("quantize_config.json", "quant_config.json")
+# What each has, by the library.
+BITS = frozenset(["bits", "w_bit", "q_group_size"])
 # Parts of models in separate files, at the root of a repository.
 PARTS = re.compile(
     r"(.*[_.-])?(head|heads|classifier|clf|linear|dense|proj|projection|pooler|adapter|adapter_model"
@@ -84,6 +88,14 @@ def setfit_error(place: str) -> WrongCheckpoint:
     )
 
 
+def _is_quantized(path: Path) -> bool:
+    """Return whether a config is of quantized weights, and not of an export by transformers.js."""
+    with suppress(OSError, ValueError):
+        found = read_json(path)
+        return isinstance(found, dict) and not BITS.isdisjoint(found)
+    return False
+
+
 def check_read(directory: Path, config: PreTrainedConfig, place: str, *, has_head: bool) -> None:
     """Check that the files of a folder are all of the model that a mode computes.
 
@@ -98,7 +110,7 @@ def check_read(directory: Path, config: PreTrainedConfig, place: str, *, has_hea
     if has_head and is_setfit([path.name for path in directory.glob("*[._]*")]):
         raise setfit_error(place)
     if getattr(config, "quantization_config", None) is None:
-        old = next((name for name in QUANTIZED if (directory / name).is_file()), None)
+        old = next((name for name in QUANTIZED if _is_quantized(directory / name)), None)
         if old is not None:
             raise WrongCheckpoint(
                 place,

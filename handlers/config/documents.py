@@ -37,9 +37,12 @@ def parse_yaml(content: bytes | str) -> Any:
     """Return the value of a YAML text.
 
     Raises:
-        yaml.YAMLError: it is not YAML, or is nested too deeply.
+        yaml.YAMLError: it is not YAML, is nested too deeply, or has a value of another type.
     """
     try:
         return yaml.safe_load(content)
     except RecursionError:
         raise yaml.YAMLError(TOO_DEEP) from None
+    # A value that does not fit its type, such as the date 2024-13-45 or `!!bool maybe`.
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise yaml.YAMLError(f"a value is wrong ({error!s:.100})") from None

@@ -62,8 +62,9 @@ def _split_heads(split: Any, constants: Mapping[str, Any]) -> bool:
     layer = reshape.input_value(0).get_node()
     weights, parts = _weights(layer, constants), split.outputs()
     heads, size = (_static_size(parts[0], axis) for axis in (3, 4))
-    alike = all(_static_size(part, 2) == 1 for part in parts)
-    if weights is None or not (alike and heads and size):
+    keeps_rows = _begins_alike(reshape, constants)
+    is_split = all(_static_size(part, 2) == 1 for part in parts)
+    if weights is None or not (keeps_rows and is_split and heads and size):
         return False
     if len(parts) * heads * size != len(weights):
         return False
@@ -72,6 +73,13 @@ def _split_heads(split: Any, constants: Mapping[str, Any]) -> bool:
     for part, new in zip(parts, _layers(layer, np.split(weights, len(parts))), strict=True):
         part.replace(opset13.reshape(new, shape, special_zero=True).output(0))
     return True
+
+
+def _begins_alike(reshape: Any, constants: Mapping[str, Any]) -> bool:
+    """Return whether a reshape keeps the rows and the width of its input, which zeros stand for."""
+    shape = reshape.input_value(1).get_node()
+    constant = constants.get(shape.get_friendly_name())
+    return constant is not None and constant.data[:2].tolist() == [0, 0]
 
 
 def _layers(layer: Any, parts: Sequence[Weights]) -> Iterator[Any]:
@@ -87,7 +95,10 @@ def _layers(layer: Any, parts: Sequence[Weights]) -> Iterator[Any]:
 
 def _weights(layer: Any, constants: Mapping[str, Any]) -> Weights | None:
     """Return the weights of a linear layer without bias; None for any other operation."""
-    if layer.get_type_name() != "MatMul" or not layer.get_attributes()["transpose_b"]:
+    if layer.get_type_name() != "MatMul" or len(layer.output(0).get_partial_shape()) != 3:
+        return None
+    attributes = layer.get_attributes()
+    if attributes["transpose_a"] or not attributes["transpose_b"]:
         return None
     constant = constants.get(layer.input_value(1).get_node().get_friendly_name())
     is_read_once = len(layer.output(0).get_target_inputs()) == 1

@@ -305,7 +305,8 @@ class Gliner2Task(Task):
     )
 
     def words_of(self, text: str) -> tuple[list[Word], list[str]]:
-        whole, length = text if text.endswith(ENDS) else f"{text}.", len(text)
+        stripped = text.rstrip()
+        whole, length = text if stripped.endswith(ENDS) else f"{text}.", len(stripped)
         words = split_words(whole, pattern_with_addresses())
         read = [whole[word.start : word.end].lower() for word in words]
         return [Word(min(word.start, length), min(word.end, length)) for word in words], read
@@ -340,7 +341,8 @@ class Gliner2Task(Task):
                 candidates, len(item.words), flat=item.parameters.flat_ner
             )
         # The full stop that the model reads behind a text is no entity of the text.
-        return [span for span in chosen if item.words[span.first].start < len(item.text)]
+        words = item.words
+        return [span for span in chosen if words[span.last].end > words[span.first].start]
 
 
 def check_finds_entities(request: Request) -> None:
@@ -350,7 +352,8 @@ def check_finds_entities(request: Request) -> None:
         Unprocessable: it asks for another one.
     """
     inputs = request.inputs if isinstance(request.inputs, dict) else {}
-    asked = next((name for name in OTHER_PARTS if name in {**inputs, **request.parameters}), None)
+    given = {**inputs, **request.parameters}
+    asked = next((name for name in OTHER_PARTS if given.get(name) is not None), None)
     if asked is not None:
         raise Unprocessable(f"{asked}: this mode finds entities alone; send labels, without it.")
 

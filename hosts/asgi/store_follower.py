@@ -16,7 +16,6 @@ from urllib.parse import quote
 import aiohttp
 from yarl import URL
 
-from hf_serve.handlers.config.documents import parse_json
 from hf_serve.hosts.archives import MANIFEST, ArchiveError
 from hf_serve.hosts.asgi.backend import ModelEntry, State
 from hf_serve.hosts.asgi.served_files import ServedFiles
@@ -204,9 +203,9 @@ def _version_of(path: Path) -> _Version:
     """
     try:
         with Mar(path) as mar:
-            model = parse_json(mar.read(str(MANIFEST)))["model"]
+            model = json.loads(mar.read(str(MANIFEST)))["model"]
         return _Version(model["modelName"], str(model.get("modelVersion", "1.0")))
     except WrongMar as error:
         raise ArchiveError(f"{path.parent / str(error)}.") from None
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         raise ArchiveError(f"{path} has no {MANIFEST}, so it is no archive of a model.") from None

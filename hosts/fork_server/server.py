@@ -352,8 +352,6 @@ def _log(sentence: str) -> None:
 def main(listener: socket.socket, slots: int, kit: str, names: Sequence[str]) -> None:
     """Import the modules, serve launchers, and run the worker in each fork."""
     gc.disable()
-    # Not imported by its name, which an archive's own `handlers` has in the forks.
-    run_path(str(HF_SERVE / "handlers" / "compat" / "lean_imports.py"))["import_late"]()
     import_modules(names, kit)
     try:
         require_forkable()

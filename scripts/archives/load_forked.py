@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from runpy import run_path
 
@@ -19,12 +19,12 @@ PROGRAM = Path(__file__).with_name("load_isolated.py")
 COMPAT = Path(__file__).resolve().parents[2] / "handlers" / "compat"
 TASKS = Path("/proc/self/task")
 ISOLATED = run_path(str(PROGRAM))
+OF_THE_KIT = ("handlers", "transformers_handler")
 
 
 def import_modules(names: Sequence[str]) -> None:
     """Import modules as the handlers of an archive do, without what they do not need."""
-    # Not imported by their names, so that nothing of this repository is in the forks.
-    run_path(str(COMPAT / "lean_imports.py"))["import_late"]()
+    # Not imported by its name, so that nothing of this repository is in the forks.
     with run_path(str(COMPAT / "imports.py"))["hide_packages"]("sklearn", silence="transformers"):
         for name in names:
             importlib.import_module(name)
@@ -40,13 +40,21 @@ def is_forkable() -> bool:
 
 
 def has_own_packages(folder: Path) -> bool:
-    """Return whether an archive has a module that is imported already, from another file."""
+    """Return whether an archive has modules that the imports of this process would have seen."""
     imported = {name.partition(".")[0] for name in sys.modules}
     return any(
-        path.name.partition(".")[0] in imported
-        for path in folder.iterdir()
-        if path.is_dir() or path.suffix in (".py", ".pyc", ".so")
+        name in imported or is_module
+        for name, is_module in _modules(folder)
+        if name not in OF_THE_KIT
     )
+
+
+def _modules(folder: Path) -> Iterator[tuple[str, bool]]:
+    """Yield the names that can be imported from a folder, and whether each has code."""
+    for path in folder.iterdir():
+        is_file = path.suffix in (".py", ".pyc", ".so")
+        if is_file or path.is_dir():
+            yield path.name.partition(".")[0], is_file or any(path.glob("*.py"))
 
 
 def load(folder: str, trials: str, errors: str) -> int:
@@ -80,12 +88,8 @@ def main(names: Sequence[str]) -> None:
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:
-            code = 1
-            try:
-                code = load(*json.loads(line))
-                sys.stderr.flush()
-            finally:
-                os._exit(code)
+            # As a program ends, so that what the archive has opened is closed.
+            sys.exit(load(*json.loads(line)))
         _pid, status = os.waitpid(pid, 0)
         sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
         sys.stdout.flush()

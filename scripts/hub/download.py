@@ -203,7 +203,9 @@ class Source(BaseModel):
 
     def write(self, folder: Path) -> None:
         """Write the source file into a folder."""
-        (folder / SOURCE_FILE).write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        # Older versions know no other keys.
+        text = self.model_dump_json(indent=2, exclude_defaults=True)
+        (folder / SOURCE_FILE).write_text(f"{text}\n", encoding="utf-8")
 
     @property
     def size(self) -> int:

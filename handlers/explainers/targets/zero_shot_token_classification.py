@@ -128,6 +128,12 @@ class ExplanationTarget(TextExplanationTarget[Task]):
         row, outputs = state.rows[0], state.outputs[0][OUTPUT]
         # A span of one word is scored by both kinds of models.
         of_words = outputs.min(-1) if self.task.reads_words else outputs[:, 0]
+        # A full stop that only the model reads is no word of the text.
+        words = state.input.words[row.first : row.first + len(of_words)]
+        is_read = np.array([each.end > each.start for each in words])
+        of_words = np.where(is_read[:, None], of_words, -np.inf)
+        if not np.isfinite(of_words.max(initial=-np.inf)):
+            raise BadRequest("The text holds no word with a score; send another text.")
         word, label = np.unravel_index(int(of_words.argmax()), of_words.shape)
         first = row.first + int(word)
         return self._scored(state, WordSpan(first, first, int(label), 0.0))

@@ -210,7 +210,7 @@ def test_the_attribute_and_the_config_decide_whether_later_tokens_are_read(
 def test_a_granite_without_mamba_generates_with_its_cache() -> None:
     layers = {"layer_types": ["attention"] * 2, "num_local_experts": 0, "mamba_n_heads": 8}
     values = {**SIZE, "intermediate_size": 16, "shared_intermediate_size": 16, "vocab_size": 9}
-    config = GraniteMoeHybridConfig(**{**values, **layers, "mamba_expand": 2})
+    config = GraniteMoeHybridConfig(**{**values, **layers, "num_hidden_layers": 2})
     module = GraniteMoeHybridForCausalLM(config).eval()
     compat.need_no_state(module)
     ids = torch.tensor([[3, 4, 5]])

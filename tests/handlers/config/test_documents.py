@@ -16,8 +16,12 @@ def test_json_and_yaml_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", NESTED_JSON])
-def test_what_cannot_be_read_is_one_kind_of_error(text: str) -> None:
+def test_json_that_cannot_be_read_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError):
         parse_json(text)
+
+
+@pytest.mark.parametrize("text", ["{", NESTED_JSON, "a: 2024-13-45", "a: !!bool b", "a: !!int ''"])
+def test_yaml_that_cannot_be_read_is_an_error_of_yaml(text: str) -> None:
     with pytest.raises(yaml.YAMLError):
         parse_yaml(text)
