@@ -173,8 +173,9 @@ def test_an_archive_answers_without_a_server(outputs: dict[str, str]) -> None:
 
 
 def test_an_adapter_and_its_base_model_chat(outputs: dict[str, str]) -> None:
-    first, second = outputs[block_with('("french", "chat")')].strip().splitlines()
-    assert first.startswith("french ") and second.startswith("chat ")
+    # What the random model writes may have lines.
+    output = outputs[block_with('("french", "chat")')].lstrip()
+    assert output.startswith("french ") and "\nchat " in output
 
 
 def test_a_key_is_needed(outputs: dict[str, str]) -> None:
