@@ -47,8 +47,9 @@ RESERVED = frozenset(
 )
 Turn = dict[str, Any]
 MAX_NAME = 256
-# The keys of the thoughts before an answer; templates read either.
+# The keys of the thoughts before an answer; templates read one of these, or `thinking`.
 REASONING = ("reasoning_content", "reasoning")
+THINKING = "thinking"
 # The arguments with which templates turn thoughts on and off.
 THINKING_ARGUMENTS = ("enable_thinking", "thinking")
 # A template that reads one of these reads the other argument as well.
@@ -204,7 +205,7 @@ def prompt_of(
     given: dict[str, Any] = {"chat_template": template, **options.for_template}
     known = [_with_supported_role(message, template) for message in messages]
     if reads(template, "tools"):
-        turns = [template_turn(message, find_tool_syntax(template)) for message in known]
+        turns = template_turns(known, find_tool_syntax(template))
         given["tools"] = [tool.for_template for tool in tools] or None
     else:
         turns = text_turns(known, tools)
@@ -301,6 +302,19 @@ def _try_render(
 
 
 def _render(
+    turns: Sequence[Turn], tokenizer: PreTrainedTokenizerBase, options: Mapping[str, Any]
+) -> str:
+    """Apply a template, which may take the messages in another form."""
+    try:
+        return _apply(turns, tokenizer, options)
+    except TemplateError:
+        others = [_without_thinking(turn) for turn in turns]
+        if others == list(turns):
+            raise
+        return _apply(others, tokenizer, options)
+
+
+def _apply(
     turns: Sequence[Turn], tokenizer: PreTrainedTokenizerBase, options: Mapping[str, Any]
 ) -> str:
     """Apply a template; the arguments of calls are objects, or texts if the template needs that."""
@@ -418,23 +432,49 @@ def check_calls(given: Any, name: str) -> list[MessageCall]:
     return [_check_call(item, f"{name}[{at}]") for at, item in enumerate(given)]
 
 
-def template_turn(message: Mapping[str, Any], syntax: ToolSyntax) -> Turn:
-    """Return a message for a template with tools: ids have the template's form."""
-    turn = _with_reasoning(message)
-    if "tool_call_id" in turn:
-        turn["tool_call_id"] = syntax.call_id(turn["tool_call_id"])
-    if "tool_calls" in turn:
-        calls = turn["tool_calls"]
-        turn["tool_calls"] = [
-            {**call, "id": syntax.call_id(call["id"])} if "id" in call else call for call in calls
-        ]
-    return turn
+def template_turns(messages: Sequence[Mapping[str, Any]], syntax: ToolSyntax) -> list[Turn]:
+    """Return messages for a template with tools: ids have the template's form."""
+    calls = [call for message in messages for call in message.get("tool_calls", ())]
+    numbers = iter(range(len(calls)))
+    # Of calls with the same id, a result belongs to the last one before it.
+    ids: dict[str, str] = {}
+    turns: list[Turn] = []
+    for message in messages:
+        turn = _with_reasoning(message)
+        if "tool_calls" in turn:
+            named = [_with_id(call, next(numbers), syntax) for call in turn["tool_calls"]]
+            pairs = zip(turn["tool_calls"], named, strict=True)
+            ids.update({old["id"]: new["id"] for old, new in pairs if "id" in old})
+            turn["tool_calls"] = named
+        if "tool_call_id" in turn:
+            given = turn["tool_call_id"]
+            turn["tool_call_id"] = ids.get(given) or syntax.call_id(given)
+        turns.append(turn)
+    return turns
+
+
+def _with_id(call: Mapping[str, Any], number: int, syntax: ToolSyntax) -> dict[str, Any]:
+    """Return a call with an id in the template's form, which may have its name and number."""
+    made = syntax.call_id(call.get("id", ""), call["function"]["name"], number)
+    return {**call, "id": made} if made else dict(call)
 
 
 def _with_reasoning(message: Mapping[str, Any]) -> Turn:
     """Return a message with its reasoning under each key that templates read."""
     reasoning = message.get(REASONING[0])
-    return {**message, **({} if reasoning is None else dict.fromkeys(REASONING, reasoning))}
+    keys = (*REASONING, THINKING)
+    return {**message, **({} if reasoning is None else dict.fromkeys(keys, reasoning))}
+
+
+def _without_thinking(turn: Turn) -> Turn:
+    """Return a message without its thoughts where it has a text and calls.
+
+    The template of gpt-oss refuses all three, and takes the text of a message with calls as its
+    thoughts.
+    """
+    if not (turn.get("tool_calls") and turn["content"]):
+        return turn
+    return {key: turn[key] for key in turn if key != THINKING}
 
 
 def with_text_arguments(turn: Turn) -> Turn:

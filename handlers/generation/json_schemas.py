@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 Schema = Mapping[str, Any] | bool
 DEFINITIONS = ("$defs", "definitions")
@@ -15,11 +15,17 @@ LISTED = ("anyOf", "oneOf", "allOf", "prefixItems")
 SINGLE = ("items", "additionalProperties", "propertyNames")
 # The schemas of these keywords describe the same object as the schema that contains them.
 COMBINING = ("anyOf", "oneOf", "allOf")
+# Other keywords that may describe the properties of the same object.
+DESCRIBING = {"$ref", "if", "then", "else", "dependentSchemas", *COMBINING}
 # With one of these, an object may have other keys than its properties.
 OPENING = {"additionalProperties", "patternProperties", "unevaluatedProperties"}
 # The types of integers.
 INTEGER_TYPES = ("integer", ["integer"], ["integer", "null"], ["null", "integer"])
 RANGE = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+# The characters of a reference that are not escaped, or are an escape.
+IN_REFERENCES = "#/%:?&=@!$'()*+,;~"
+# What no value matches.
+NOTHING: Sequence[Any] = (False, {"not": {}})
 # A small model may write whitespace without end. A space, or a line break with its indentation, is
 # what models write between the parts of JSON.
 WHITESPACE = r" |\n {0,16}|\n\t{0,4}"
@@ -52,6 +58,26 @@ def _items(parts: Any) -> Iterator[tuple[str, Any]]:
 
 def _escaped(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")
+
+
+def references_in(schema: Any) -> Iterator[str]:
+    """Yield the references in a schema."""
+    for _, each in schemas_in(schema):
+        if isinstance(each.get("$ref"), str):
+            yield each["$ref"]
+
+
+def schema_at(schema: Any, reference: str) -> Any:
+    """Return the part of a schema that a reference names; None where there is none."""
+    path, *names = unquote(reference).split("/")
+    found = schema if path == "#" else None
+    for name in names:
+        key = name.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, list) and key.isdecimal():
+            found = found[int(key)] if int(key) < len(found) else None
+        else:
+            found = found.get(key) if isinstance(found, Mapping) else None
+    return found
 
 
 def rewritten(schema: Any, change: Callable[[str, dict[str, Any]], Any], place: str = "#") -> Any:
@@ -91,6 +117,8 @@ def closed(schema: Any) -> Any:
     shared = _shared_places(schema)
 
     def close(place: str, each: dict[str, Any]) -> dict[str, Any]:
+        if place not in shared:
+            each = _with_plain_closing(each)
         properties, required = each.get("properties"), each.get("required", [])
         if place in shared or each.keys() & OPENING or not isinstance(properties, Mapping):
             return each
@@ -100,6 +128,17 @@ def closed(schema: Any) -> Any:
         return {**each, "additionalProperties": False}
 
     return rewritten(schema, close)
+
+
+def _with_plain_closing(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema with `additionalProperties` for `unevaluatedProperties`.
+
+    They say the same where no other keyword describes properties.
+    """
+    if schema.get("unevaluatedProperties") not in NOTHING or schema.keys() & DESCRIBING:
+        return schema
+    kept = {key: schema[key] for key in schema if key != "unevaluatedProperties"}
+    return {"additionalProperties": False, **kept}
 
 
 def _shared_places(schema: Any) -> set[str]:
@@ -184,5 +223,19 @@ def json_rule(schema: Schema, *, strict: bool) -> str:
     If it is strict, an unsupported keyword is an error; otherwise it is ignored.
     """
     options = {"whitespace_pattern": WHITESPACE, "lenient": not strict}
+    if any(_escaped_reference(each) != each for each in references_in(schema)):
+        schema = rewritten(schema, _with_escaped_reference)
     rules = dict(schema) if isinstance(schema, Mapping) else {"allOf": [schema]}
     return f"%json {json.dumps({**rules, 'x-guidance': options})}"
+
+
+def _with_escaped_reference(_: str, schema: dict[str, Any]) -> dict[str, Any]:
+    reference = schema.get("$ref")
+    if not isinstance(reference, str):
+        return schema
+    return {**schema, "$ref": _escaped_reference(reference)}
+
+
+def _escaped_reference(reference: str) -> str:
+    """Return a reference as a URI, where a name may have brackets or other letters than ASCII."""
+    return quote(reference, safe=IN_REFERENCES)

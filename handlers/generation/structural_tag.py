@@ -15,6 +15,7 @@ import re
 from collections.abc import Mapping, Sequence, Set
 from math import inf
 from typing import Any, Literal
+from urllib.parse import unquote
 
 from .json_schemas import DEFINITIONS, RANGE, Schema, rewritten
 
@@ -186,7 +187,7 @@ class _Writer:
 
     def _reference(self, schema: Mapping[str, Any], within: tuple[str, ...]) -> Format:
         place = schema["$ref"]
-        parts = place.split("/") if isinstance(place, str) else []
+        parts = unquote(place).split("/") if isinstance(place, str) else []
         if len(parts) != 3 or parts[0] != "#" or place in within:
             return self._leaf(schema)
         target = self._definitions.get(parts[1], {})

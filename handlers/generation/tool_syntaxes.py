@@ -24,10 +24,18 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-from ..types.structured_output import CUSTOM_INPUT, Tool
-from .json_schemas import DEFINITIONS, Schema, closed, json_rule
+from ..types.structured_output import CUSTOM_INPUT, MAX_SCHEMA_DEPTH, Tool
+from .json_schemas import (
+    DEFINITIONS,
+    Schema,
+    closed,
+    json_rule,
+    references_in,
+    rewritten,
+    schema_at,
+)
 from .structural_tag import (
     EMPTY,
     Format,
@@ -45,10 +53,14 @@ from .structural_tag import (
 ToLark = Callable[[str], str]
 # In OpenAI's API, a function without parameters has no arguments.
 NO_ARGUMENTS = {"properties": {}, "additionalProperties": False}
+# Where the schema of a property has the schema of all arguments.
+WHOLE = ("$defs", "whole_arguments")
 # The maximum number of calls of a structural tag without a text after the last one.
 MAX_CALLS_WITHOUT_END = 4
 DECODER = json.JSONDecoder()
 NAME = r"([a-zA-Z0-9_.-]+)"
+# What separates the arguments of a call in Python, or contains a comma.
+ARGUMENT_MARKS = re.compile(r"\\.|[\"'\[\](){},]", re.DOTALL)
 # The names of JSON, which are no literals of Python.
 JSON_NAMES = {"true": True, "false": False, "null": None}
 
@@ -100,8 +112,14 @@ class ToolSyntax(ABC):
         """The texts around the calls."""
         return tuple(filter(None, (self.opening, self.separator, self.end)))
 
-    def call_id(self, given: str) -> str:
-        """Return the id of a call in the form that the template accepts."""
+    def call_id(self, given: str, name: str = "", number: int = 0) -> str:
+        """Return the id of a call in the form that the template accepts.
+
+        Args:
+            given: its id; empty for none.
+            name: the name of what it calls.
+            number: the number of the call in the chat.
+        """
         return given
 
     def content(self, text: str) -> str:
@@ -445,8 +463,9 @@ class MistralCalls(JsonCalls):
     Some of its vocabularies have the bracket after the opening only with a space.
     """
 
-    def call_id(self, given: str) -> str:
-        return re.sub(r"[^a-zA-Z0-9]", "", given)[-9:].rjust(9, "0")
+    def call_id(self, given: str, name: str = "", number: int = 0) -> str:
+        own = given or str(number)
+        return re.sub(r"[^a-zA-Z0-9]", "", own)[-9:].rjust(9, "0")
 
     def _start(self, to_lark: ToLark) -> str:
         return r"/ ?\[/" if self.start else ""
@@ -454,6 +473,14 @@ class MistralCalls(JsonCalls):
     @property
     def _start_format(self) -> Format:
         return matching(r" ?\[")
+
+
+@dataclass(frozen=True)
+class KimiCalls(JsonCalls):
+    """Kimi's syntax, whose template writes the id of a call in the place of its name."""
+
+    def call_id(self, given: str, name: str = "", number: int = 0) -> str:
+        return f"functions.{name}:{number}" if name else given
 
 
 @dataclass(frozen=True)
@@ -511,8 +538,10 @@ class PairCalls(ToolSyntax):
         self, text: str, at: int, schema: Schema, *, first: bool
     ) -> tuple[str, Any, int] | None:
         """Return a key, its value and where they end; None if there is no complete pair."""
-        comma = "" if first else loose(self.comma)
-        head = f"{comma}{loose(self.before_key)}{NAME}{re.escape(self.before_value.rstrip())}"
+        comma, properties = "" if first else loose(self.comma), _properties(schema)
+        # A property may have any name, such as `$filter`.
+        names = "|".join([*map(re.escape, sorted(properties, key=len, reverse=True)), NAME])
+        head = f"{comma}{loose(self.before_key)}({names}){re.escape(self.before_value.rstrip())}"
         found = re.compile(head).match(text, at)
         if found is None:
             return None
@@ -525,7 +554,7 @@ class PairCalls(ToolSyntax):
         end = text.find(closing, at)
         if end < 0:
             return None
-        value = _as_value(text[at:end], _properties(schema).get(found[1]))
+        value = _as_value(text[at:end], properties.get(found[1]))
         return found[1], value, end + len(closing)
 
     def _write(self, call: ToolCall) -> str:
@@ -655,22 +684,45 @@ def arguments_schema(tool: Tool) -> dict[str, Any]:
 
 
 def _properties(schema: Schema) -> Mapping[str, Schema]:
-    """Return the schemas of the properties of an object, with the definitions of its root."""
+    """Return the schemas of the properties of an object, each of which stands alone."""
     if not isinstance(schema, Mapping) or not isinstance(schema.get("properties", {}), Mapping):
         return {}
-    definitions = {name: schema[name] for name in DEFINITIONS if name in schema}
-    return {key: _resolved(own, definitions) for key, own in schema.get("properties", {}).items()}
+    return {key: _alone(own, schema) for key, own in schema.get("properties", {}).items()}
 
 
-def _resolved(own: Schema, definitions: Mapping[str, Any]) -> Schema:
-    """Return a schema that is a reference to a definition as the definition."""
+def _alone(own: Schema, root: Mapping[str, Any]) -> Schema:
+    """Return a schema with what it refers to; a reference becomes the schema that it names."""
+    for _ in range(MAX_SCHEMA_DEPTH):
+        if not (isinstance(own, Mapping) and isinstance(own.get("$ref"), str)):
+            break
+        found = schema_at(root, own["$ref"])
+        if not isinstance(found, Mapping):
+            break
+        own = found
     if not isinstance(own, Mapping):
         return own
-    _, _, place = str(own.get("$ref", "")).partition("#/")
-    kind, _, name = place.partition("/")
-    found = definitions.get(kind, {})
-    target = found.get(name) if isinstance(found, Mapping) else None
-    return {**(target if isinstance(target, Mapping) else own), **definitions}
+    definitions = {name: root[name] for name in DEFINITIONS if name in root}
+    if not any(map(_is_outside, references_in({**own, **definitions}))):
+        return {**own, **definitions}
+    # What is not among the definitions is found in a copy of the whole schema.
+    known = root.get(WHOLE[0])
+    whole = {**(known if isinstance(known, Mapping) else {}), WHOLE[1]: root}
+    moved = rewritten({**own, **definitions, WHOLE[0]: whole}, _with_moved_reference)
+    return cast("Schema", moved)
+
+
+def _is_outside(reference: str) -> bool:
+    """Return whether a reference is to a part of the same schema, but to no definition."""
+    return reference.startswith("#") and not reference.startswith(
+        tuple(f"#/{name}/" for name in DEFINITIONS)
+    )
+
+
+def _with_moved_reference(_: str, schema: dict[str, Any]) -> dict[str, Any]:
+    reference = schema.get("$ref")
+    if not isinstance(reference, str) or not _is_outside(reference):
+        return schema
+    return {**schema, "$ref": f"#/{'/'.join(WHOLE)}{reference[1:]}"}
 
 
 def _kinds(schema: Any) -> Sequence[Any]:
@@ -829,14 +881,44 @@ class _Values:
 def _keyword_arguments(text: str) -> dict[str, Any]:
     """Return the keyword arguments of a call in Python, whose values are literals.
 
+    Their names may be none of Python's, such as `from`.
+
     Raises:
         ValueError: others are among them.
-        SyntaxError: it is no Python.
+        SyntaxError: a value is no Python.
     """
-    call: Any = ast.parse(f"call({text})", mode="eval").body
-    if call.args:
-        raise ValueError("a call has an argument without a name")
-    return {str(each.arg): _literal(each.value) for each in call.keywords}
+    arguments: dict[str, Any] = {}
+    for part in _separated(text):
+        name, mark, value = part.partition("=")
+        if not mark:
+            raise ValueError("a call has an argument without a name")
+        arguments[name.strip()] = _literal_in(value.strip())
+    return arguments
+
+
+def _separated(text: str) -> list[str]:
+    """Return the parts of a text between commas that are in no brackets and in no string."""
+    parts, start, depth, quote = list[str](), 0, 0, ""
+    for found in ARGUMENT_MARKS.finditer(text):
+        mark = found[0]
+        if quote or mark in "\"'":
+            quote = {"": mark, mark: ""}.get(quote, quote)
+        elif mark == "," and not depth:
+            parts.append(text[start : found.start()])
+            start = found.end()
+        elif mark in "([{":
+            depth += 1
+        elif mark in ")]}":
+            depth -= 1
+    return [part for part in (*parts, text[start:]) if part.strip()]
+
+
+def _literal_in(text: str) -> Any:
+    """Return the value of a literal of JSON or Python, whose strings differ in their escapes."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return _literal(ast.parse(text, mode="eval").body)
 
 
 def _literal(node: ast.AST) -> Any:
@@ -924,7 +1006,7 @@ TOOL_SYNTAXES: Mapping[str, ToolSyntax] = {
         opening="<tool_calls>", start="[", separator=", ", end="]</tool_calls>"
     ),
     "minimax": JsonCalls(opening="<tool_calls>", start="\n", separator="\n", end="\n</tool_calls>"),
-    "kimi_k2": JsonCalls(
+    "kimi_k2": KimiCalls(
         opening="<|tool_calls_section_begin|>",
         separator="",
         end="<|tool_calls_section_end|>",

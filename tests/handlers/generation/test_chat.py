@@ -167,7 +167,7 @@ THOUGHTS = (
 
 @pytest.mark.parametrize("tools", ["", "{% if tools %}{% endif %}"], ids=["no tools", "tools"])
 @pytest.mark.parametrize("sent", ["reasoning_content", "reasoning"])
-@pytest.mark.parametrize("read", ["reasoning_content", "reasoning"])
+@pytest.mark.parametrize("read", ["reasoning_content", "reasoning", "thinking"])
 def test_a_template_gets_the_name_and_the_reasoning_of_a_message(
     model: Served, tools: str, sent: str, read: str
 ) -> None:
@@ -318,6 +318,42 @@ def test_a_template_with_tools_gets_them_and_arguments_as_objects(tokenizer: Any
     assert prompt(tokenizer, TOOL_TEMPLATE, CALL_CHAT, TOOL) == (
         'f user: Go\nassistant: call_1 {"a": "ü"}\ntool: 7call_1\ntool: 8\n'
     )
+
+
+# As the template of Kimi K2, which names no function but in the ids.
+KIMI = (
+    "{% if tools %}{% endif %}{% for m in messages %}{% for call in m.tool_calls or [] %}"
+    "<|tool_calls_section_begin|>{{ call.id }}{% endfor %}"
+    "{% if m.role == 'tool' %}Return of {{ m.tool_call_id }}{% endif %}{{ m.content }};{% endfor %}"
+)
+
+
+def test_a_template_that_writes_ids_for_names_gets_ids_with_names(tokenizer: Any) -> None:
+    second = {"role": "assistant", "content": "", "tool_calls": [{"function": CALL["function"]}]}
+    unknown = {"role": "tool", "content": "9", "tool_call_id": "call_2"}
+    chat = [*CALL_CHAT[:3], second, *CALL_CHAT[1:3], unknown]
+    assert prompt(tokenizer, KIMI, chat, TOOL) == (
+        "Go;<|tool_calls_section_begin|>functions.f:0;Return of functions.f:07;"
+        "<|tool_calls_section_begin|>functions.f:1;"
+        "<|tool_calls_section_begin|>functions.f:2;Return of functions.f:27;Return of call_29;"
+    )
+
+
+# As the template of gpt-oss.
+ONE_OF_THEM = (
+    "{% if tools %}{% endif %}{% for m in messages %}"
+    "{% if m.tool_calls and m.content and m.thinking %}{{ raise_exception('not both') }}{% endif %}"
+    "{{ m.content or m.thinking }};{% endfor %}"
+)
+
+
+@pytest.mark.parametrize(("content", "written"), [("", "Why?"), ("I look.", "I look.")])
+def test_a_template_that_takes_a_text_or_thoughts_gets_one_of_them(
+    tokenizer: Any, content: str, written: str
+) -> None:
+    message = {"role": "assistant", "content": content, "tool_calls": [CALL], "reasoning": "Why?"}
+    chat = [{"role": "user", "content": "Go"}, message]
+    assert prompt(tokenizer, ONE_OF_THEM, chat, TOOL) == f"Go;{written};"
 
 
 def test_a_template_that_joins_arguments_to_texts_gets_texts(tokenizer: Any) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hf_serve.handlers.generation.json_schemas import closed, relaxed
+from hf_serve.handlers.generation.json_schemas import closed, json_rule, relaxed, schema_at
 
 A, B = {"a": {"type": "string"}}, {"b": {"type": "integer"}}
 
@@ -48,6 +48,8 @@ def test_objects_have_the_keys_of_their_properties_alone() -> None:
         {"properties": A, "required": ["a", "b"]},
         {"properties": A, "required": [[]]},
         {"properties": 5},
+        {"allOf": [{"properties": A}, {"properties": B}], "unevaluatedProperties": False},
+        {"properties": A, "unevaluatedProperties": {"type": "integer"}},
         # Each of several schemas knows its own keys alone.
         {"allOf": [{"properties": A}, {"properties": B}]},
         {"properties": A, "anyOf": [{"properties": B}, {"required": ["a"]}]},
@@ -59,6 +61,35 @@ def test_objects_have_the_keys_of_their_properties_alone() -> None:
 )
 def test_objects_that_may_have_other_keys_stay_open(schema: Any) -> None:
     assert closed(schema) == schema
+
+
+@pytest.mark.parametrize("nothing", [False, {"not": {}}])
+def test_an_object_without_unevaluated_properties_has_its_own_alone(nothing: Any) -> None:
+    schema = {"properties": A, "required": ["a"], "unevaluatedProperties": nothing}
+    closed_one = {"properties": A, "required": ["a"], "additionalProperties": False}
+    assert closed(schema) == closed_one
+
+
+@pytest.mark.parametrize(
+    ("reference", "escaped"),
+    [
+        ("#/$defs/List[A]", "#/$defs/List%5BA%5D"),
+        ("#/$defs/Map«A»", "#/$defs/Map%C2%ABA%C2%BB"),
+        ("#/$defs/List%5BA%5D", "#/$defs/List%5BA%5D"),
+        ("#/$defs/a~1b", "#/$defs/a~1b"),
+    ],
+)
+def test_a_reference_is_escaped_for_the_compiler(reference: str, escaped: str) -> None:
+    rule = json_rule({"properties": {"a": {"$ref": reference}}}, strict=False)
+    assert f'"$ref": "{escaped}"' in rule
+
+
+def test_a_reference_names_a_part_of_a_schema() -> None:
+    schema = {"$defs": {"a/b": {"anyOf": [A, B]}, "c d": B}}
+    assert schema_at(schema, "#") is schema
+    assert schema_at(schema, "#/$defs/a~1b/anyOf/1") == schema_at(schema, "#/$defs/c%20d") == B
+    for nowhere in ("#/x", "#/$defs/a~1b/anyOf/2", "other.json#/$defs", "#/$defs/c%20d/b/type/x"):
+        assert schema_at(schema, nowhere) is None
 
 
 def test_a_reference_alone_is_that_object() -> None:

@@ -64,6 +64,8 @@ def test_an_array_of_the_most_items_is_written_out(bound: str) -> None:
 def test_references_and_choices_are_followed() -> None:
     schema = {"anyOf": [{"$ref": "#/$defs/Word"}, {"type": "null"}], "$defs": {"Word": WORD}}
     assert compact_json(schema) == any_of(schema_of(WORD), schema_of({"type": "null"}))
+    escaped = {"$ref": "#/$defs/List%5BWord%5D", "$defs": {"List[Word]": WORD}}
+    assert compact_json(escaped) == schema_of(WORD)
 
 
 def test_any_json_has_one_space_between_its_parts() -> None:

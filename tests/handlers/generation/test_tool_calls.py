@@ -332,6 +332,98 @@ def test_arguments_of_each_type_are_written_and_read(
     assert json.loads(found.arguments) == arguments
 
 
+# Names that tags, Python and JSON pointers have no place for.
+ODD_NAMES = {
+    "$top": 1,
+    "from": "a,) b",
+    "a b": "c",
+    "città": True,
+    "filter[name]": '"q"',
+    "user-id": "x",
+}
+
+
+@every_syntax
+def test_a_property_may_have_any_name(tokenizer: Any, syntax: ToolSyntax) -> None:
+    kinds = {str: "string", int: "integer", bool: "boolean"}
+    properties = {name: {"type": kinds[type(value)]} for name, value in ODD_NAMES.items()}
+    schema = {"type": "object", "properties": properties, "required": [*ODD_NAMES]}
+    check_written_and_read(tokenizer, syntax, schema, ODD_NAMES)
+
+
+TREE = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "children": {"type": "array", "items": {"$ref": "#"}},
+    },
+    "required": ["name", "children"],
+}
+# The references of zod-to-json-schema.
+SHARED = {
+    "type": "object",
+    "properties": {
+        "start": {
+            "type": "object",
+            "properties": {"at": {"type": "string"}},
+            "required": ["at"],
+        },
+        "end": {"$ref": "#/properties/start"},
+        "stops": {"type": "array", "items": {"$ref": "#/properties/start/properties/at"}},
+        "by": {"$ref": "#/properties/start/properties/at"},
+    },
+    "required": ["start", "end", "stops", "by"],
+}
+
+
+@every_syntax
+@pytest.mark.parametrize(
+    ("schema", "arguments"),
+    [
+        (TREE, {"name": "a", "children": [{"name": "b", "children": []}]}),
+        (SHARED, {"start": {"at": "x"}, "end": {"at": "y"}, "stops": ["z"], "by": "boat"}),
+    ],
+    ids=["the whole schema", "another property"],
+)
+def test_a_schema_may_refer_to_any_part_of_itself(
+    tokenizer: Any, syntax: ToolSyntax, schema: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    check_written_and_read(tokenizer, syntax, schema, arguments)
+
+
+def check_written_and_read(
+    tokenizer: Any, syntax: ToolSyntax, schema: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    """Check that the grammar of a tool has a call with some arguments, and that it is read."""
+    use = ToolUse([tool("find", schema)], syntax, required=True, parallel=True)
+    written = syntax.write([ToolCall("find", json.dumps(arguments, ensure_ascii=False))])
+    assert matches(tokenizer, use, written), written
+    (found,) = syntax.calls(written, {"find": arguments_schema(use.tools[0])})
+    assert json.loads(found.arguments) == arguments
+
+
+@pytest.mark.parametrize(
+    ("written", "arguments"),
+    [
+        ('f(path="a\\/b")', {"path": "a/b"}),
+        ("f(path='a\\'b', n=-1.5)", {"path": "a'b", "n": -1.5}),
+        (
+            'f(a={"b": [1, None, true]}, c=("x", "y"),)',
+            {"a": {"b": [1, None, True]}, "c": ["x", "y"]},
+        ),
+        ("f()", {}),
+    ],
+)
+def test_literals_of_python_and_of_json_are_read(written: str, arguments: Any) -> None:
+    (call,) = TOOL_SYNTAXES["pythonic"].calls(f"[{written}]", {})
+    assert json.loads(call.arguments) == arguments
+
+
+@pytest.mark.parametrize("written", ['f("x")', "f(a=b)", "f(a=g())", "f(a=)", "f(a=1 2)"])
+def test_arguments_without_names_or_with_code_are_no_call(written: str) -> None:
+    assert not list(TOOL_SYNTAXES["pythonic"].calls(f"[{written}]", {}))
+
+
 def test_a_custom_tool_takes_a_text() -> None:
     custom = {"type": "custom", "custom": {"name": "run", "description": "Runs a text."}}
     run = Tool.model_validate(custom)
@@ -350,4 +442,5 @@ def test_arguments_that_nest_too_deeply_to_be_read_are_no_call() -> None:
 def test_mistrals_ids_have_nine_letters_and_digits() -> None:
     assert MISTRAL.call_id("call_0123456789abcdef") == "789abcdef"
     assert MISTRAL.call_id("x_1") == "0000000x1"
+    assert MISTRAL.call_id("", "f", 12) == "000000012"
     assert HERMES.call_id("x_1") == "x_1"
