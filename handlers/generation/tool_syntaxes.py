@@ -54,7 +54,7 @@ ToLark = Callable[[str], str]
 # In OpenAI's API, a function without parameters has no arguments.
 NO_ARGUMENTS = {"properties": {}, "additionalProperties": False}
 # Where the schema of a property has the schema of all arguments.
-WHOLE = ("$defs", "whole_arguments")
+ROOT_PLACE = ("$defs", "whole_arguments")
 # The maximum number of calls of a structural tag without a text after the last one.
 MAX_CALLS_WITHOUT_END = 4
 DECODER = json.JSONDecoder()
@@ -684,13 +684,15 @@ def arguments_schema(tool: Tool) -> dict[str, Any]:
 
 
 def _properties(schema: Schema) -> Mapping[str, Schema]:
-    """Return the schemas of the properties of an object, each of which stands alone."""
+    """Return the schemas of the properties of an object, each with what it refers to."""
     if not isinstance(schema, Mapping) or not isinstance(schema.get("properties", {}), Mapping):
         return {}
-    return {key: _alone(own, schema) for key, own in schema.get("properties", {}).items()}
+    return {
+        key: _with_definitions(own, schema) for key, own in schema.get("properties", {}).items()
+    }
 
 
-def _alone(own: Schema, root: Mapping[str, Any]) -> Schema:
+def _with_definitions(own: Schema, root: Mapping[str, Any]) -> Schema:
     """Return a schema with what it refers to; a reference becomes the schema that it names."""
     for _ in range(MAX_SCHEMA_DEPTH):
         if not (isinstance(own, Mapping) and isinstance(own.get("$ref"), str)):
@@ -705,9 +707,9 @@ def _alone(own: Schema, root: Mapping[str, Any]) -> Schema:
     if not any(map(_is_outside, references_in({**own, **definitions}))):
         return {**own, **definitions}
     # What is not among the definitions is found in a copy of the whole schema.
-    known = root.get(WHOLE[0])
-    whole = {**(known if isinstance(known, Mapping) else {}), WHOLE[1]: root}
-    moved = rewritten({**own, **definitions, WHOLE[0]: whole}, _with_moved_reference)
+    known = root.get(ROOT_PLACE[0])
+    root_copy = {**(known if isinstance(known, Mapping) else {}), ROOT_PLACE[1]: root}
+    moved = rewritten({**own, **definitions, ROOT_PLACE[0]: root_copy}, _with_moved_reference)
     return cast("Schema", moved)
 
 
@@ -722,7 +724,7 @@ def _with_moved_reference(_: str, schema: dict[str, Any]) -> dict[str, Any]:
     reference = schema.get("$ref")
     if not isinstance(reference, str) or not _is_outside(reference):
         return schema
-    return {**schema, "$ref": f"#/{'/'.join(WHOLE)}{reference[1:]}"}
+    return {**schema, "$ref": f"#/{'/'.join(ROOT_PLACE)}{reference[1:]}"}
 
 
 def _kinds(schema: Any) -> Sequence[Any]:
