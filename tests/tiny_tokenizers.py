@@ -381,6 +381,23 @@ def write_gemma(folder: Path) -> dict[str, int]:
     return values
 
 
+def write_siglip2(folder: Path) -> dict[str, int]:
+    """Write Gemma's tokenizer as SigLIP 2 has it: with a token behind a text, and in capitals."""
+    values = write_gemma_embedding(folder)
+    path = folder / "tokenizer.json"
+    kernel = Tokenizer.from_file(str(path))
+    kernel.post_processor = processors.TemplateProcessing(
+        single="$A <eos>", special_tokens=[("<eos>", 1)]
+    )
+    kernel.save(str(path))
+    path = folder / "tokenizer_config.json"
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    of_texts = {"add_bos_token": False, "do_lower_case": True, "padding_side": "right"}
+    names = {"model_input_names": ["input_ids"]}
+    path.write_text(json.dumps({**settings, **of_texts, **names}), encoding="utf-8")
+    return values
+
+
 def write_mistral_embedding(folder: Path) -> dict[str, int]:
     """Write a tokenizer as Llama's of SentencePiece, with special tokens around a text."""
     write_llama(folder)

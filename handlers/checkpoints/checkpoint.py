@@ -26,6 +26,7 @@ from ..errors import WrongCheckpoint, summarize
 from . import nomic_bert
 from .architecture import BASES, check_computation, check_head, check_values
 from .checkpoint_files import GLICLASS, GLINER2, files_in, missing_config
+from .dual_encoder import read_in_lower_case
 from .probe_rows import RowMaker, probe_rows
 from .sentencepiece_files import has_sentencepiece_only, read_tokenizer
 from .static_embedding import StaticEmbedding
@@ -405,10 +406,12 @@ def _load_tokenizer(
     try:
         if has_sentencepiece_only(directory):
             return read_tokenizer(directory, settings)
-        tokenizer = TEXT_TOKENIZERS.get(config.model_type, AutoTokenizer)
-        return tokenizer.from_pretrained(
+        kind = TEXT_TOKENIZERS.get(config.model_type, AutoTokenizer)
+        tokenizer: PreTrainedTokenizerBase = kind.from_pretrained(
             directory, local_files_only=True, trust_remote_code=False, **settings
         )
+        read_in_lower_case(tokenizer, config)
+        return tokenizer
     except Exception as error:  # noqa: BLE001 - the tokenizers library raises bare Exceptions
         raise WrongCheckpoint(
             "tokenizer",

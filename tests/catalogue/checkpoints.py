@@ -34,6 +34,8 @@ OF_TOKENIZER = (
     *("max_position_embeddings", "class_token_index", "text_token_index"),
 )
 UNSET = (None, -1)
+# Sequences of tokens that a model may not write: the padding of Marian.
+FORBIDDEN = "bad_words_ids"
 # The published tokens by which rerankers judge.
 JUDGEMENTS = {9693: "yes", 2152: "no", 9454: "Yes"}
 # Parts of a config that have a config, other than those whose names end like this.
@@ -213,7 +215,8 @@ def shrink_file(name: str, content: Any, hidden: int, values: Mapping[str, Any])
     if name in (GLINER, GLINER2_ENCODER):
         return _adapt(shrink(content), values)
     if name == "generation_config.json":
-        return _adapt(dict(content), values)
+        forbidden = {FORBIDDEN: [[values["pad_token_id"]]]} if FORBIDDEN in content else {}
+        return _adapt({**content, **forbidden}, values)
     if name.endswith(f"_LogitScore/{CONFIG}"):
         return {key: values.get(JUDGEMENTS.get(token, "")) for key, token in content.items()}
     is_module = name.endswith((f"/{CONFIG}", PICKLE)) or name == "artifact.metadata"
@@ -241,7 +244,7 @@ def make_model(config: Mapping[str, Any]) -> transformers.PreTrainedModel:
     """Return a model of the architecture of a config."""
     values = {key: value for key, value in config.items() if key != "transformers_version"}
     made = AutoConfig.for_model(**values)
-    name = made.architectures[0]
+    name = next(iter(made.architectures or ()), "")
     kind = getattr(transformers, name, None) or transformers.AutoModel._model_mapping[type(made)]
     model: transformers.PreTrainedModel = kind(made).float().eval()
     return model

@@ -148,8 +148,10 @@ def _written(key: str) -> Callable[..., Ask]:
             target = tokenizer.convert_tokens_to_ids(LANGUAGES["tgt_lang"])
             settings["forced_bos_token_id"] = target
 
+        prefix = getattr(loaded.config, "prefix", None) or ""
+
         def ask(text: str) -> Any:
-            ids = loaded.generate(**tokenizer(text, return_tensors="pt"), **settings)
+            ids = loaded.generate(**tokenizer(prefix + text, return_tensors="pt"), **settings)
             return [{key: tokenizer.decode(ids[0], skip_special_tokens=True)}]
 
         return ask

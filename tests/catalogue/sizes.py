@@ -84,6 +84,15 @@ VALUES: dict[str, dict[str, Any]] = {
     "mm-grounding-dino": {**DETECTOR, "decoder_layers": 2},
     "modernvbert": {"pixel_shuffle_factor": 2},
     "paligemma": {"projection_dim": 32},
+    # Texts of more than 64 tokens have the long factors.
+    "phi3": {
+        "original_max_position_embeddings": 64,
+        "rope_scaling": {
+            "long_factor": [1.0, 1.25, 1.75, 2.5, 4.0, 8.0],
+            "short_factor": [1.0] * 6,
+            "type": "longrope",
+        },
+    },
     "qwen2_vl": {
         "depth": 1,
         "embed_dim": 32,

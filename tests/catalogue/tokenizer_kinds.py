@@ -73,6 +73,11 @@ def _siglip(folder: Path) -> dict[str, Any]:
     return {"vocab_size": 400}
 
 
+def _siglip2(folder: Path) -> dict[str, Any]:
+    # The published parts name no tokens.
+    return {"vocab_size": tiny_tokenizers.write_siglip2(folder)["vocab_size"]}
+
+
 def _clip(folder: Path) -> dict[str, Any]:
     tokenizer = tiny_diffusion.write_tokenizer(folder)
     tokenizer.save_pretrained(folder)
@@ -176,6 +181,7 @@ WRITERS: Mapping[str, Callable[[Path], dict[str, Any]]] = {
     "llama": _llama,
     "roberta": _roberta,
     "siglip": _siglip,
+    "siglip2": _siglip2,
     "vits": _vits,
     "whisper": _whisper,
 }
