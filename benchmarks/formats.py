@@ -26,7 +26,8 @@ from hf_serve.demo_models.synthetic_text.sentiment import reviews
 from hf_serve.handlers.batching.rows import Outputs
 from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.engine import Engine
-from hf_serve.handlers.export.fidelity_report import FidelityReport, compare_outputs
+from hf_serve.handlers.export.fidelity import compare_outputs
+from hf_serve.handlers.export.fidelity_report import FidelityReport
 from hf_serve.handlers.telemetry.metrics import Meter
 from hf_serve.handlers.types.request import Request
 from hf_serve.scripts.archives.formats import ARCHIVE_FORMATS
