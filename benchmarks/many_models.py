@@ -34,7 +34,7 @@ from transformers import BertConfig, BertModel
 from benchmarks.embedding.models import MODE
 from benchmarks.models import TINY
 from hf_serve.demo_models.minilm import load_tokenizer
-from hf_serve.handlers.checkpoints.integrity import SUMS, digests, read_sums
+from hf_serve.handlers.checkpoints.archive_signature import SUMS, digests, read_sums
 from hf_serve.hosts.archives import MANIFEST, open_archive
 from hf_serve.hosts.fork_server.messages import MODEL_SCRIPT
 from hf_serve.scripts.archives.packing import pack

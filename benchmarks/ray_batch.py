@@ -31,8 +31,8 @@ from pathlib import Path
 from hf_serve.hosts.archives import import_from, open_archive
 archive = open_archive(Path(sys.argv[1]))
 import_from(archive.folder)
-from hf_serve.hosts.bulk_model import BulkModel
-model = BulkModel(archive.folder, "cpu", {})
+from hf_serve.hosts.batch_predictor import BatchPredictor
+model = BatchPredictor(archive.folder, "cpu", {})
 texts = [json.loads(line)["inputs"] for line in open(sys.argv[2])]
 model.predict(texts[:1000])
 start = time.monotonic()

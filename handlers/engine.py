@@ -16,9 +16,9 @@ import torch
 
 from . import formats, tasks
 from .batch import Batch, ExplanationSteps, NotExplained, PredictionSteps, Steps
-from .checkpoints.calibration import FILE as CALIBRATION
 from .checkpoints.checkpoint_files import require_folder
 from .checkpoints.placement import prepare_device
+from .checkpoints.temperature_scaling import FILE as CALIBRATION
 from .checkpoints.trial_results import TrialKey, TrialRecord, recorded_results
 from .checkpoints.unread_files import describe_unread_of
 from .config.handler_section import MEASURED

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from transformers import GenerationConfig, PreTrainedModel
 
-from .batching.packing import PackedBatch
 from .batching.padding import Padding
 from .batching.rows import Row, TrialRows
+from .batching.sequence_packing import PackedBatch
 from .checkpoints.trial_results import TrialResults
 from .config.handler_section import Compile
 from .process.deadline import NO_DEADLINE, Deadline

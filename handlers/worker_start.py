@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from . import registry
-from .checkpoints.integrity import verify
+from .checkpoints.archive_signature import verify
 from .checkpoints.trial_results import installed_packages
 from .compat.transformers import read_conversions
 from .config.model_config import CONFIG_FILE, ModelConfig

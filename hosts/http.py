@@ -12,7 +12,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
 from hf_serve.handlers.errors import BadRequest, Overloaded, RequestError, RequestTooLarge
-from hf_serve.hosts.served_model import Part
+from hf_serve.hosts.async_model import Part
 
 try:
     from hf_serve.handlers.http.request import distinct_names

@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 
 from hf_serve.handlers import engine
-from hf_serve.handlers.checkpoints.integrity import verify
+from hf_serve.handlers.checkpoints.archive_signature import verify
 from hf_serve.handlers.checkpoints.placement import pick_device
 from hf_serve.handlers.config.messages import quote
 from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig

@@ -18,7 +18,7 @@ import torch
 import yaml
 from hypothesis import HealthCheck, settings
 
-from hf_serve.handlers.checkpoints.integrity import PUBLIC_KEY
+from hf_serve.handlers.checkpoints.archive_signature import PUBLIC_KEY
 from hf_serve.handlers.compat.openvino import disable_usage_reports
 from hf_serve.handlers.process.packages import silence_libraries
 from hf_serve.scripts.archives.packing import pack

@@ -88,7 +88,7 @@ def pad(rows: Sequence[Row], padding: Padding, least_width: int = 0) -> Batch:
         batch[name] = np.full(shape, padding.ids.get(name, 0))
     mask = np.zeros((len(rows), width), dtype=np.int64)
     for index, row in enumerate(rows):
-        real = unpadded(len(row), width, padding.side)
+        real = token_columns(len(row), width, padding.side)
         mask[index, real] = 1
         for name, values in row.features.items():
             batch[name][index, real] = np.reshape(values, (len(row), -1))
@@ -98,18 +98,18 @@ def pad(rows: Sequence[Row], padding: Padding, least_width: int = 0) -> Batch:
     return tensors
 
 
-def unpadded(length: int, width: int, side: Side) -> slice:
+def token_columns(length: int, width: int, side: Side) -> slice:
     """Return the columns of a row of `length` tokens that is padded to `width`."""
     return slice(0, length) if side == "right" else slice(width - length, width)
 
 
-def without_padding(
+def unpad(
     outputs: Mapping[str, torch.Tensor],
     rows: Sequence[Row],
     padding: Padding,
     per_token: Iterable[str],
 ) -> list[Outputs]:
-    """Return the outputs of each row of a padded batch."""
+    """Return the outputs of each row of a padded batch, for its own tokens alone."""
     arrays = {}
     for name, tensor in outputs.items():
         arrays[name] = to_numpy(tensor)
@@ -119,7 +119,7 @@ def without_padding(
         for name, array in arrays.items():
             values = array[position]
             if name in per_token:
-                values = values[unpadded(len(row), len(values), padding.side)]
+                values = values[token_columns(len(row), len(values), padding.side)]
             own[name] = values
         found.append(own)
     return found
@@ -155,7 +155,7 @@ def run_padded(
         members = list(map(rows.__getitem__, group))
         batch = collate(members) if collate else pad(members, padding)
         try:
-            outputs = without_padding(forward(batch), members, padding, per_token)
+            outputs = unpad(forward(batch), members, padding, per_token)
         except Exception as error:  # noqa: BLE001 - errors of libraries are raised again
             failure = error_of_rows(error)
         if failure:

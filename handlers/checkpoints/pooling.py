@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import torch
 from transformers import PreTrainedModel
 
-from ..batching.packing import COLUMNS, ROWS, SEGMENTS
+from ..batching.sequence_packing import COLUMNS, ROWS, SEGMENTS
 
 # An input of a row with several chunks: the number of each token's chunk from 1, 0 for padding.
 CHUNKS = "chunks"
@@ -92,7 +92,7 @@ class TextSlots:
             values: a vector for each slot. Shape: (rows, width, size).
             weights: a factor for each slot. Shape: (rows * width,).
         """
-        flat = self._without_padding(values)
+        flat = self._zero_padding(values)
         members = self.members.to(flat.dtype)
         return (members if weights is None else members * weights.to(flat.dtype)) @ flat
 
@@ -130,7 +130,7 @@ class TextSlots:
         """Return a vector for each text, of zeros for one without tokens."""
         return torch.where(self.members.any(1)[:, None], vectors, 0)
 
-    def _without_padding(self, values: torch.Tensor) -> torch.Tensor:
+    def _zero_padding(self, values: torch.Tensor) -> torch.Tensor:
         """Return a vector for each slot, of zeros for padding, whose values may be NaN."""
         return torch.where(self.members.any(0)[:, None], values.flatten(0, 1), 0)
 

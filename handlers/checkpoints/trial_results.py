@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..config.model_config import ModelConfig
-from .integrity import unlisted
+from .archive_signature import unlisted
 
 if TYPE_CHECKING:
     import torch

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..batching.packing import SEGMENTS, pack_padded
+from ..batching.sequence_packing import SEGMENTS, pack_padded
 from ..config.documents import read_json
 from ..errors import WrongCheckpoint
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..batching.packing import SEGMENTS
 from ..batching.rows import Outputs
+from ..batching.sequence_packing import SEGMENTS
 from ..config.handler_section import Quantization
 from .fidelity_report import FidelityReport
 
@@ -239,9 +239,7 @@ def _outputs(
     for batch in batches:
         outputs = compiled(batch)
         yield {
-            name: _without_padding(outputs[name], _mask(batch))
-            if name in per_token
-            else outputs[name]
+            name: _mask_padding(outputs[name], _mask(batch)) if name in per_token else outputs[name]
             for name in _names(graph.outputs)
         }
 
@@ -251,7 +249,7 @@ def _mask(batch: ModelInputs) -> npt.NDArray[np.bool_]:
     return np.asarray(batch[SEGMENTS] >= 0 if SEGMENTS in batch else batch["attention_mask"] > 0)
 
 
-def _without_padding(values: Any, mask: npt.NDArray[np.bool_]) -> Any:
+def _mask_padding(values: Any, mask: npt.NDArray[np.bool_]) -> Any:
     if values.shape[:2] != mask.shape:
         return values
     return np.where(mask, values, MASKED_LOGIT) if values.ndim == 2 else values[mask]

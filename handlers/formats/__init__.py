@@ -17,8 +17,8 @@ from .auto import FILE as CHOICE_FILE
 from .auto import VLLM, Choice, fastest, replacement, resolve_auto_dtype, with_vllm, without_export
 
 if TYPE_CHECKING:
-    from ..checkpoints.calibration import CalibrationReport
     from ..checkpoints.model_spec import ModelSpec
+    from ..checkpoints.temperature_scaling import CalibrationReport
     from ..export.fidelity_report import FidelityReport
     from ..model import Model
     from ..types.decisions import LabelledQuestion
@@ -198,8 +198,8 @@ def calibrate(
         ConfigError: the mode answers no questions, or one of them is refused.
     """
     # This import loads torch, which check_config does not need.
-    from ..export.calibration import measure_calibration  # noqa: PLC0415
     from ..export.fidelity_report import FidelityReport  # noqa: PLC0415
+    from ..export.probability_calibration import measure_calibration  # noqa: PLC0415
 
     config = resolve(config, target, "cpu")
     model_format, report = get(config.handler.save_mode), FidelityReport.find(target)

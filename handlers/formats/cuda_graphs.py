@@ -16,9 +16,9 @@ from functools import partial
 
 import torch
 
-from ..batching.packing import BORDERS, SEGMENTS, PackedBatch, unpack, with_borders
 from ..batching.padding import Batch, HostCopy, move_together, pinned, views
 from ..batching.rows import Row, outputs_agree
+from ..batching.sequence_packing import BORDERS, SEGMENTS, PackedBatch, unpack, with_borders
 
 logger = logging.getLogger(__name__)
 

@@ -13,9 +13,16 @@ import torch
 from torch.export import Dim
 from transformers import PreTrainedModel
 
-from ..batching.packing import COLUMNS, ROWS, SEGMENTS, PackedBatch, first_fit_decreasing, pack
 from ..batching.padding import Batch, Padding
 from ..batching.rows import Row
+from ..batching.sequence_packing import (
+    COLUMNS,
+    ROWS,
+    SEGMENTS,
+    PackedBatch,
+    first_fit_decreasing,
+    pack,
+)
 from ..checkpoints.dtypes import name_of, pick_dtype
 from ..checkpoints.graph_inputs import (
     AnyLengthInputs,

@@ -17,8 +17,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import PreTrainedModel
 
-from ..batching.packing import COLUMNS, ROWS
 from ..batching.rows import ADAPTER_IDS
+from ..batching.sequence_packing import COLUMNS, ROWS
 from ..checkpoints.lora import HEADS, PREFIX, AdapterFolders, LoraFiles
 from ..checkpoints.pooling import ModelWithPooling
 from ..compat.transformers import linear_sizes

@@ -19,7 +19,10 @@ import torch
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.utils import is_flash_attn_2_available
 
-from ..batching.packing import (
+from ..batching.padding import Batch, HostCopy, Padding, move_together, pad, to_numpy
+from ..batching.rows import Outputs as RowOutputs
+from ..batching.rows import Row, TrialRows, outputs_agree
+from ..batching.sequence_packing import (
     BORDERS,
     COLUMNS,
     ROWS,
@@ -31,9 +34,6 @@ from ..batching.packing import (
     with_borders,
     with_first_slots,
 )
-from ..batching.padding import Batch, HostCopy, Padding, move_together, pad, to_numpy
-from ..batching.rows import Outputs as RowOutputs
-from ..batching.rows import Row, TrialRows, outputs_agree
 from ..checkpoints.checkpoint import first_position
 from ..checkpoints.pooling import ModelWithPooling, TextSlots
 from ..compat.transformers import reads_last_token, with_attention

@@ -17,9 +17,9 @@ import numpy.typing as npt
 import torch
 from transformers import GenerationConfig, PreTrainedModel
 
-from ..batching.packing import PackedBatch, pack
 from ..batching.padding import Padding, to_numpy
 from ..batching.rows import Row, TrialRows
+from ..batching.sequence_packing import PackedBatch, pack
 from ..checkpoints.architecture import is_encoder
 from ..checkpoints.diffusion import DiffusionCheckpoint
 from ..checkpoints.dtypes import quantization_method

@@ -23,8 +23,8 @@ from transformers import PreTrainedTokenizerBase
 from ..config.handler_section import GuardFamilyName
 from ..config.messages import enumerate_names
 from ..errors import Unprocessable
-from .answers import MARK, AnswerPrompts
 from .chat import Message, TemplateOptions, prompt_of
+from .option_probabilities import MARK, QuestionPrompts
 
 
 @dataclass(frozen=True)
@@ -187,8 +187,8 @@ class GuardPrompts:
                 other text.
         """
         end = self._written(MARK, self.family.questions[0]).rpartition(MARK)[2]
-        answers = AnswerPrompts(self._tokenizer, self._max_characters)
-        found = [answers.first_id(end, answer) for answer in self.family.answers]
+        prompts = QuestionPrompts(self._tokenizer, self._max_characters)
+        found = [prompts.first_id(end, answer) for answer in self.family.answers]
         if None in found or len(set(found)) < len(found):
             raise Unprocessable(
                 "The tokenizer of this model has no token of its own for the beginning of each of"

@@ -14,13 +14,13 @@ from typing_extensions import TypedDict
 
 from ..batching.padding import Batch, Padding
 from ..batching.rows import BaseRow, Outputs, RowOutcome, require_outputs
-from ..checkpoints.calibration import temperature_of, with_temperature
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.checkpoint_files import CONFIG, model_type_in
 from ..checkpoints.graph_inputs import GraphInputs
 from ..checkpoints.lora import AdapterFolders
 from ..checkpoints.model_spec import ModelSpec
 from ..checkpoints.pooling import PoolingHead
+from ..checkpoints.temperature_scaling import temperature_of, with_temperature
 from ..config.handler_section import HandlerSection
 from ..config.messages import enumerate_names, quote
 from ..config.model_config import ModelConfig

@@ -25,7 +25,7 @@ from tokenizers import Encoding
 from transformers import PreTrainedConfig, ProcessorMixin
 from typing_extensions import TypedDict
 
-from ..batching.padding import pad, without_padding
+from ..batching.padding import pad, unpad
 from ..batching.rows import Outputs
 from ..batching.tokenization import Window
 from ..checkpoints.checkpoint import Checkpoint
@@ -239,9 +239,7 @@ class Task(text_generation.Task):
         found: list[Outputs] = []
         for row in rows:
             outputs = model.forward({**pad([row], self.padding), **join_media([row])})
-            found += without_padding(
-                outputs, [row], self.padding, self.description.outputs.per_token
-            )
+            found += unpad(outputs, [row], self.padding, self.description.outputs.per_token)
         return found
 
     def tokenize_media(self, request: Request) -> TokenizedText | None:

@@ -32,7 +32,6 @@ from ..batching.tokenization import Text, Window, check_length, has_offsets, tok
 from ..checkpoints.checkpoint import Checkpoint
 from ..config.handler_section import HandlerSection
 from ..errors import BadRequest, RequestError, TextTooLong, Unprocessable, attempt
-from ..generation.answers import MARK, AnswerPrompts, AnswerReader, AnswerRow
 from ..generation.backends.base import ContinuousModel
 from ..generation.batch_scheduler import BatchScheduler
 from ..generation.chat import Message, MessageCall, chat_template, check_messages, prompt_of
@@ -42,6 +41,7 @@ from ..generation.generator import DECODER_ONLY, Generator, Prompt, PromptLayout
 from ..generation.grammar import GrammarCompiler
 from ..generation.guards import GuardFamily, GuardPrompts, find_guard
 from ..generation.message import GeneratedMessage, MessageSyntax
+from ..generation.option_probabilities import MARK, OptionScorer, QuestionPrompts, QuestionRow
 from ..generation.parameters import GenerationParameters, SamplingParameters
 from ..generation.reasoning import Thoughts, find_reasoning, template_text
 from ..generation.stopping import GenerationState
@@ -362,7 +362,7 @@ class Task(GenerationTask[Any]):
         self, model: Model, rows: Sequence[Any], meter: Meter, deadline: Deadline = NO_DEADLINE
     ) -> Sequence[RowOutcome]:
         run = partial(self._run_alike, model, meter, deadline)
-        return run_in_groups(run, rows, lambda row: isinstance(row, AnswerRow))
+        return run_in_groups(run, rows, lambda row: isinstance(row, QuestionRow))
 
     def encoding_cost(self, item: Any) -> int:
         if isinstance(item, QuestionInput):
@@ -426,8 +426,8 @@ class Task(GenerationTask[Any]):
             RequestError: this model does not answer it, or it is too long.
         """
         self._check_reads_answers()
-        prompt = self._answers.prompt(question)
-        labels = self._answers.label_ids(question)
+        prompt = self._question_prompts.prompt(question)
+        labels = self._question_prompts.label_ids(question)
         return QuestionInput(question, prompt, labels, parameters)
 
     def _moderated(self, given: ModeratedText, parameters: GenerationParameters) -> GuardInput:
@@ -445,7 +445,7 @@ class Task(GenerationTask[Any]):
 
     def text_in_question(self, item: QuestionInput) -> TextInPrompt:
         """Return the text of a question in its prompt."""
-        marked = self._answers.prompt(replace(item.question, text=MARK))
+        marked = self._question_prompts.prompt(replace(item.question, text=MARK))
         return TextInPrompt.find(item.question.text, item.prompt, marked)
 
     def text_for_guard(self, item: GuardInput, number: int) -> TextInPrompt:
@@ -462,19 +462,19 @@ class Task(GenerationTask[Any]):
             )
 
     @cached_property
-    def _answers(self) -> AnswerPrompts:
-        return AnswerPrompts(self.tokenizer, self.max_characters)
+    def _question_prompts(self) -> QuestionPrompts:
+        return QuestionPrompts(self.tokenizer, self.max_characters)
 
     def _run_alike(
         self, model: Model, meter: Meter, deadline: Deadline, rows: Sequence[Any]
     ) -> Sequence[RowOutcome]:
         """Run rows that are all prompts, or all questions."""
-        if not isinstance(rows[0], AnswerRow):
+        if not isinstance(rows[0], QuestionRow):
             return super().run(model, rows, meter, deadline)
         padding = replace(self.padding, side="right")
-        reader = AnswerReader(model, padding, self.budget, meter, deadline)
+        scorer = OptionScorer(model, padding, self.budget, meter, deadline)
         # A model that runs several requests at once runs the questions between their steps.
-        return model.run_exclusively(partial(reader.read, rows), deadline)
+        return model.run_exclusively(partial(scorer.score, rows), deadline)
 
     def _parse_prompt(self, request: Request, parameters: GenerationParameters) -> PromptInput:
         inputs, stream = request.inputs, request.stream
@@ -610,9 +610,9 @@ class Task(GenerationTask[Any]):
         Raises:
             TextTooLong: it has more tokens than the model takes.
         """
-        row = self._answer_window(item.prompt, "a question with its text", "one of them")
+        row = self._question_window(item.prompt, "a question with its text", "one of them")
         text, adapter = item.question.text, item.parameters.adapter_id
-        return [AnswerRow(row.features, row.encoding, item.labels, text, adapter)]
+        return [QuestionRow(row.features, row.encoding, item.labels, text, adapter)]
 
     def _guard_rows(self, item: GuardInput) -> list[Window]:
         """Return the prompts of a text, of which nothing is cut.
@@ -621,16 +621,16 @@ class Task(GenerationTask[Any]):
             TextTooLong: one has more tokens than the model takes.
         """
         name = "the text with the chat template of this model"
-        rows = [self._answer_window(each, name, "the text") for each in item.prompts]
+        rows = [self._question_window(each, name, "the text") for each in item.prompts]
         adapter = item.parameters.adapter_id
         return [
-            AnswerRow(each.features, each.encoding, item.labels, item.text, adapter)
+            QuestionRow(each.features, each.encoding, item.labels, item.text, adapter)
             for each in rows
         ]
 
-    def _answer_window(self, prompt: str, name: str, shortened: str) -> Window:
+    def _question_window(self, prompt: str, name: str, shortened: str) -> Window:
         """Return a prompt, whose name and what can be shortened of it are for errors."""
-        adds = not self._answers.is_chat
+        adds = not self._question_prompts.is_chat
         encoding = tokenize(self.tokenizer, [(prompt, None)], add_special_tokens=adds)
         row, limit = window(encoding, 0, self.tokenizer.model_input_names), self.max_tokens
         if limit is not None and len(row) > limit:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from transformers import GenerationConfig, LogitsProcessor
 
-from ..batching.padding import Padding, pad, without_padding
+from ..batching.padding import Padding, pad, unpad
 from ..batching.rows import Outputs, Row, outputs_agree
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.trial_results import FILE, TrialResults
@@ -88,7 +88,7 @@ class BatchingTrial:
 
     def _forward(self, model: Model, rows: Sequence[Row]) -> list[Outputs]:
         outputs = model.forward(pad(rows, self.padding))
-        return without_padding(outputs, rows, self.padding, self.per_token)
+        return unpad(outputs, rows, self.padding, self.per_token)
 
     def _generate(self, model: Model, rows: Sequence[Row]) -> list[Outputs]:
         """Return the logits of each new token."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..config.model_config import CONFIG_FILE, ModelConfig
 from ..errors import ConfigError
-from .continuous_batching import ContinuousWorker
+from .streamed_responses import StreamingWorker
 from .worker import Worker
 
 logger = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ def start_worker(context: Any) -> Worker:
     where = str(context.manifest["model"].get("configFile", CONFIG_FILE))
     try:
         config = ModelConfig.parse(context.model_yaml_config, where)
-        kind = ContinuousWorker if config.continuousBatching else Worker
+        kind = StreamingWorker if config.continuousBatching else Worker
         return kind(context, config)
     except ConfigError as error:
         logger.error("Model not loaded. %s", error)

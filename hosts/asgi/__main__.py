@@ -130,7 +130,7 @@ def _in_process(files: ServedFiles, first: Archive, request: int, response: int)
 
 
 def _on_demand(files: ServedFiles, limits: PoolLimits, request: int, response: int) -> Any:
-    from hf_serve.handlers.checkpoints.integrity import KNOWN_SUMS  # noqa: PLC0415
+    from hf_serve.handlers.checkpoints.archive_signature import KNOWN_SUMS  # noqa: PLC0415
     from hf_serve.handlers.config.model_config import WARM_UP  # noqa: PLC0415
     from hf_serve.handlers.http.limits import BodyLimits  # noqa: PLC0415
     from hf_serve.hosts.asgi.on_demand import ModelProcesses, OnDemandBackend  # noqa: PLC0415

@@ -16,16 +16,16 @@ from typing import Any, TypeVar
 
 from hf_serve.handlers.errors import Overloaded
 from hf_serve.handlers.http.limits import BodyLimits
+from hf_serve.hosts.archive_model import ArchiveModel
 from hf_serve.hosts.archives import Archive, ArchiveError, require_same_code
 from hf_serve.hosts.asgi.backend import ModelEntry, State
 from hf_serve.hosts.asgi.errors import UnknownModel
 from hf_serve.hosts.asgi.parts import PartsBackend
 from hf_serve.hosts.asgi.served_files import POLL_SECONDS, Changes, NameTaken, ServedFiles, name_of
+from hf_serve.hosts.async_model import AsyncModel, Part
 from hf_serve.hosts.batch_metrics import BatchMetrics
 from hf_serve.hosts.batcher import Batcher
 from hf_serve.hosts.command_line import sentence_of
-from hf_serve.hosts.model import ArchiveModel
-from hf_serve.hosts.served_model import Part, ServedModel
 
 Value = TypeVar("Value")
 
@@ -53,7 +53,7 @@ class LoadedModel:
         self._entry = ModelEntry(
             name, archive.version, mode=info.mode, adapters=tuple(info.adapters)
         )
-        self._served = ServedModel(model, name, archive.version)
+        self._served = AsyncModel(model, name, archive.version)
         self._batcher = Batcher(
             self._served.answer_batch,
             self._served.batch_size,
@@ -75,7 +75,7 @@ class LoadedModel:
     async def answer(
         self, row: Mapping[str, Any], headers: Mapping[str, Any], version: str
     ) -> AsyncGenerator[Part, None]:
-        """Yield the parts of a response; arguments as of `ServedModel.answer`.
+        """Yield the parts of a response; arguments as of `AsyncModel.answer`.
 
         Raises:
             Overloaded: the queue is full.

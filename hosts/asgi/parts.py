@@ -1,4 +1,4 @@
-"""Models that answer in parts, as a `ServedModel` does, behind the application."""
+"""Models that answer in parts, as an `AsyncModel` does, behind the application."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 from hf_serve.hosts.asgi.backend import Answer, Backend, ModelRequest
+from hf_serve.hosts.async_model import Part
 from hf_serve.hosts.http import STREAMS, in_time, to_row
-from hf_serve.hosts.served_model import Part
 
 
 class PartsBackend(Backend):
@@ -26,7 +26,7 @@ class PartsBackend(Backend):
     async def parts(
         self, model: str, version: str, row: Mapping[str, Any], headers: Mapping[str, Any]
     ) -> AsyncGenerator[Part, None]:
-        """Return the parts of the response of a model; arguments as of `ServedModel.answer`.
+        """Return the parts of the response of a model; arguments as of `AsyncModel.answer`.
 
         Raises:
             RequestError: it is not answered, also where the parts are read.

@@ -38,10 +38,10 @@ class Scorer:
         archive = open_archive(job.archive, job.sha256)
         import_from(archive.folder)
         # These import the archive's own `handlers`.
-        from hf_serve.hosts.bulk_model import BulkModel  # noqa: PLC0415
+        from hf_serve.hosts.batch_predictor import BatchPredictor  # noqa: PLC0415
 
         device = "cuda" if ray.get_gpu_ids() else "cpu"
-        self._model = BulkModel(archive.folder, device, job.parameters)
+        self._model = BatchPredictor(archive.folder, device, job.parameters)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Score the chunks of a batch; returns the rows and the errors of each.

@@ -21,7 +21,7 @@ from hf_serve.handlers.errors import InternalError, Overloaded
 from hf_serve.hosts.asgi.backend import ModelEntry, State, described
 from hf_serve.hosts.asgi.errors import UnknownModel
 from hf_serve.hosts.asgi.parts import PartsBackend
-from hf_serve.hosts.served_model import Part
+from hf_serve.hosts.async_model import Part
 
 MODEL = "Model"
 RUNNING = "RUNNING"

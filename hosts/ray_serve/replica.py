@@ -11,7 +11,7 @@ import ray
 from ray import serve
 
 from hf_serve.hosts.archives import import_from, open_archive
-from hf_serve.hosts.served_model import Part, ServedModel
+from hf_serve.hosts.async_model import AsyncModel, Part
 
 
 class Replica:
@@ -24,19 +24,19 @@ class Replica:
         import_from(opened.folder)
         # Imports the archive's own `handlers`.
         from hf_serve.handlers.http.limits import BodyLimits  # noqa: PLC0415
-        from hf_serve.hosts.model import ArchiveModel  # noqa: PLC0415
+        from hf_serve.hosts.archive_model import ArchiveModel  # noqa: PLC0415
 
         device = "cuda" if ray.get_gpu_ids() else "cpu"
         limits = BodyLimits(max_request_bytes, max_response_bytes)
         model = ArchiveModel(opened.folder, name, opened.version, limits, device)
-        self._model = ServedModel(model, name, opened.version)
+        self._model = AsyncModel(model, name, opened.version)
         self._answer_batch.set_max_batch_size(self._model.batch_size)
         self._answer_batch.set_batch_wait_timeout_s(self._model.batch_seconds)
 
     async def answer(
         self, row: Mapping[str, Any], headers: Mapping[str, Any], version: str
     ) -> AsyncGenerator[Part, None]:
-        """Yield the parts of the response to a request; arguments as of `ServedModel.answer`."""
+        """Yield the parts of the response to a request; arguments as of `AsyncModel.answer`."""
         parts = self._model.answer(row, headers, version, self._answer_batch)
         async with aclosing(parts):
             async for part in parts:

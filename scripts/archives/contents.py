@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from hf_serve.handlers.checkpoints.archive_signature import SIGNATURE, SUMS, sign, sums_of
 from hf_serve.handlers.checkpoints.checkpoint_files import files_in, missing_config
-from hf_serve.handlers.checkpoints.integrity import SIGNATURE, SUMS, sign, sums_of
 from hf_serve.handlers.checkpoints.trial_results import FILE as TRIALS
 from hf_serve.handlers.config.custom_file import find
 from hf_serve.handlers.config.handler_section import (

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from hf_serve.handlers.checkpoints.calibration import FILE as CALIBRATION
-from hf_serve.handlers.checkpoints.calibration import CalibrationReport
+from hf_serve.handlers.checkpoints.temperature_scaling import FILE as CALIBRATION
+from hf_serve.handlers.checkpoints.temperature_scaling import CalibrationReport
 from hf_serve.handlers.checkpoints.trial_results import FILE as TRIALS
 from hf_serve.handlers.export.fidelity_report import FILE as QUALITY
 from hf_serve.handlers.export.fidelity_report import FidelityReport

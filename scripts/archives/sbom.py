@@ -27,7 +27,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from hf_serve.handlers import __version__, formats
-from hf_serve.handlers.checkpoints.integrity import SUMS, read_sums
+from hf_serve.handlers.checkpoints.archive_signature import SUMS, read_sums
 from hf_serve.handlers.config.handler_section import CHECKPOINT
 from hf_serve.handlers.config.model_config import CONFIG_FILE
 from hf_serve.handlers.errors import KitError

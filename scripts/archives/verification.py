@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hf_serve.handlers.checkpoints.integrity import (
+from hf_serve.handlers.checkpoints.archive_signature import (
     PUBLIC_KEY,
     SIGNATURE,
     SUMS,

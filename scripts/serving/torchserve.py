@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
-from hf_serve.handlers.checkpoints.integrity import DamagedArchive, UntrustedArchive
+from hf_serve.handlers.checkpoints.archive_signature import DamagedArchive, UntrustedArchive
 from hf_serve.handlers.errors import KitError
 from hf_serve.hosts.defaults import OFFLINE
 from hf_serve.hosts.fork_server import start as fork_server

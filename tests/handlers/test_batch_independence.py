@@ -14,9 +14,9 @@ import torch
 from transformers import PreTrainedModel
 
 from hf_serve.handlers import formats
-from hf_serve.handlers.batching.packing import TILE
 from hf_serve.handlers.batching.padding import Padding, pad
 from hf_serve.handlers.batching.rows import Row, require_outputs
+from hf_serve.handlers.batching.sequence_packing import TILE
 from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.engine import Engine
 from hf_serve.handlers.generation.generator import Prompt

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from benchmarks.texts import mixed_inputs
 from hf_serve.handlers import tasks
-from hf_serve.handlers.batching.packing import PackedBatch
+from hf_serve.handlers.batching.sequence_packing import PackedBatch
 from hf_serve.handlers.config.handler_section import modes
 from hf_serve.handlers.telemetry.metrics import Meter
 from hf_serve.handlers.types.request import Request

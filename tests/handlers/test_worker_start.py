@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hf_serve.handlers.checkpoints.integrity import SUMS, sums_of
+from hf_serve.handlers.checkpoints.archive_signature import SUMS, sums_of
 
 # Loads an archive without a checkpoint, and prints what glibc says of its heaps with eight threads.
 LOAD = """

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hf_serve.handlers.checkpoints.integrity import (
+from hf_serve.handlers.checkpoints.archive_signature import (
     SIGNATURE,
     SUMS,
     DamagedArchive,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hf_serve.handlers.checkpoints.integrity import SUMS
+from hf_serve.handlers.checkpoints.archive_signature import SUMS
 from hf_serve.handlers.engine import Engine as TypedEngine
 from hf_serve.handlers.errors import BadRequest, ConfigError, WrongConfig
 from hf_serve.handlers.types.request import Request

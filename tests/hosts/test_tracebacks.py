@@ -21,7 +21,7 @@ CHAIN = "\nDuring handling of the above exception, another exception occurred:\n
             "mode: is 'x'; correct it.",
         ),
         (
-            "handlers.checkpoints.integrity.DamagedArchive: It is damaged.",
+            "handlers.checkpoints.archive_signature.DamagedArchive: It is damaged.",
             "It is damaged.",
         ),
         ("RuntimeError: sizes differ\n\ta: 1\n\tb: 2", "RuntimeError: sizes differ a: 1 b: 2"),

@@ -14,7 +14,7 @@ import torch
 from tokenizers import Encoding
 from typing_extensions import TypedDict
 
-from ...batching.padding import Batch, Padding, group_by_length, pad, unpadded
+from ...batching.padding import Batch, Padding, group_by_length, pad, token_columns
 from ...batching.tokenization import Window
 from ...batching.words import WordTokens, WordWindow
 from ...errors import BadRequest, Unprocessable
@@ -265,7 +265,7 @@ class TokenBatch(AttributionBatch):
         return indices
 
     def _columns(self, target: AttributionTarget) -> slice:
-        return unpadded(len(target.row), self.inputs.shape[1], self.model.padding.side)
+        return token_columns(len(target.row), self.inputs.shape[1], self.model.padding.side)
 
 
 @dataclass(frozen=True)

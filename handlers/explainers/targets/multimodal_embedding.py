@@ -12,7 +12,7 @@ from typing import Any
 
 from typing_extensions import TypeAliasType
 
-from ...batching.padding import unpadded
+from ...batching.padding import token_columns
 from ...batching.tokenization import has_offsets
 from ...checkpoints.dual_encoder import OUTPUT
 from ...errors import BadRequest, RequestError, Unprocessable
@@ -103,7 +103,7 @@ class ExplanationTarget(TextExplanationTarget[Task]):
     def segments(self, state: RequestState, number: int = 0) -> list[Segment]:
         row: TextRow = state.rows[number]
         # SigLIP reads rows of a fixed length, whose padding is no part of the encoding.
-        first = unpadded(len(row.encoding), len(row), self.task.padding.side).start
+        first = token_columns(len(row.encoding), len(row), self.task.padding.side).start
         return [
             replace(segment, tokens=tuple(first + token for token in segment.tokens))
             for segment in super().segments(state, number)

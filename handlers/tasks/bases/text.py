@@ -11,9 +11,9 @@ import numpy as np
 from pydantic import BeforeValidator, Field, PositiveInt
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 
-from ...batching.packing import TILE, WIDTHS, run_packed
 from ...batching.padding import Batch, Padding, Side, pad, run_in_groups, run_padded
 from ...batching.rows import ADAPTER_IDS, Row, RowOutcome
+from ...batching.sequence_packing import TILE, WIDTHS, run_packed
 from ...batching.tokenization import (
     Text,
     Window,

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from hf_serve.handlers.batching.packing import pack
 from hf_serve.handlers.batching.padding import Padding, pad
 from hf_serve.handlers.batching.rows import Row, TrialRows
+from hf_serve.handlers.batching.sequence_packing import pack
 from hf_serve.handlers.checkpoints.pooling import ModelWithPooling, PoolingHead, TextSlots
 from hf_serve.handlers.formats.packable import as_packable
 from tests import families

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from hf_serve.handlers.checkpoints import trial_results
-from hf_serve.handlers.checkpoints.integrity import SUMS, sums_of, verify
+from hf_serve.handlers.checkpoints.archive_signature import SUMS, sums_of, verify
 from hf_serve.handlers.checkpoints.trial_results import FILE, TrialKey
 from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig
 from hf_serve.handlers.engine import Engine

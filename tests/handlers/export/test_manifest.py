@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hf_serve.handlers.batching.packing import SEGMENTS
+from hf_serve.handlers.batching.sequence_packing import SEGMENTS
 from hf_serve.handlers.errors import WrongCheckpoint
 from hf_serve.handlers.export.manifest import ExportManifest, Shape, Signature
 from tests.sentences import refused

@@ -18,7 +18,7 @@ from hf_serve.handlers.export.quantize import (
     FLOAT32_SETTINGS,
     AccuracyTarget,
     Quantized,
-    _without_padding,
+    _mask_padding,
     quantize,
 )
 
@@ -37,7 +37,7 @@ def test_padding_is_not_compared(shape: tuple[int, ...]) -> None:
 
 
 def _kept(values: Any) -> dict[str, Any]:
-    return {"logits": _without_padding(values, MASK)}
+    return {"logits": _mask_padding(values, MASK)}
 
 
 NAMES = (

@@ -15,9 +15,9 @@ import pytest
 import torch
 from torch.profiler import profile
 
-from hf_serve.handlers.batching.packing import PackedBatch, pack, run_packed, with_borders
 from hf_serve.handlers.batching.padding import Padding, move_together
 from hf_serve.handlers.batching.rows import Row, require_outputs
+from hf_serve.handlers.batching.sequence_packing import PackedBatch, pack, run_packed, with_borders
 from hf_serve.handlers.engine import Engine
 from hf_serve.handlers.formats import cuda_graphs, packable
 from hf_serve.handlers.formats.cuda_graphs import Shape, shapes

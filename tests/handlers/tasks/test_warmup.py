@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hf_serve.handlers.batching.packing import PackedBatch
+from hf_serve.handlers.batching.sequence_packing import PackedBatch
 from hf_serve.handlers.config.model_config import WARM_UP, ModelConfig
 from hf_serve.handlers.formats.pretrained import PretrainedModel
 from hf_serve.handlers.tasks.bases.text import TextTask

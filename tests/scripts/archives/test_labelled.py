@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hf_serve.handlers.checkpoints.calibration import FILE
+from hf_serve.handlers.checkpoints.temperature_scaling import FILE
 from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.errors import WrongConfig
 from hf_serve.handlers.types.decisions import PREDICATE, Option, Question

@@ -12,7 +12,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from hf_serve.handlers.checkpoints.integrity import (
+from hf_serve.handlers.checkpoints.archive_signature import (
     SUMS,
     DamagedArchive,
     UntrustedArchive,

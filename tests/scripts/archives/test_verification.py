@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hf_serve.handlers.checkpoints.integrity import (
+from hf_serve.handlers.checkpoints.archive_signature import (
     PUBLIC_KEY,
     SUMS,
     DamagedArchive,

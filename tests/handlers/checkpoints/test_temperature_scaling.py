@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hf_serve.handlers.checkpoints.calibration import (
+from hf_serve.handlers.checkpoints.temperature_scaling import (
     FILE,
     CalibrationReport,
     temperature_of,

@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 
 from hf_serve.handlers import formats
-from hf_serve.handlers.checkpoints.calibration import FILE, CalibrationReport, with_temperature
+from hf_serve.handlers.checkpoints.temperature_scaling import (
+    FILE,
+    CalibrationReport,
+    with_temperature,
+)
 from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.errors import WrongConfig
-from hf_serve.handlers.export.calibration import (
+from hf_serve.handlers.export.probability_calibration import (
     expected_calibration_error,
     fit_temperature,
     report_of,

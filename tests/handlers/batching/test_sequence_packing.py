@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from hf_serve.handlers.batching.packing import first_fit_decreasing
+from hf_serve.handlers.batching.sequence_packing import first_fit_decreasing
 
 
 @pytest.mark.parametrize(

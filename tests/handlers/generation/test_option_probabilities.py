@@ -16,9 +16,9 @@ from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.engine import Engine
 from hf_serve.handlers.errors import RequestTooLarge, Unprocessable
 from hf_serve.handlers.formats.pretrained import PretrainedModel
-from hf_serve.handlers.generation.answers import LABELS
 from hf_serve.handlers.generation.backends.transformers_paged import PagedModel
 from hf_serve.handlers.generation.batch_scheduler import BatchScheduler
+from hf_serve.handlers.generation.option_probabilities import LABELS
 from hf_serve.handlers.types.decisions import PREDICATE, Option, Question
 from hf_serve.handlers.types.request import Request, TokenCount
 from tests import families, tiny_answers

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from hf_serve.hosts.served_model import Part, ServedModel
+from hf_serve.hosts.async_model import AsyncModel, Part
 from tests.sentences import refused
 from tests.waiting import wait_for
 
@@ -41,7 +41,7 @@ class Model:
             )
 
 
-async def ask(served: ServedModel, version: str = "") -> list[Part]:
+async def ask(served: AsyncModel, version: str = "") -> list[Part]:
     async def answer_in_batch(incoming: Any) -> None:
         await served.answer_batch([incoming])
 
@@ -52,7 +52,7 @@ async def ask(served: ServedModel, version: str = "") -> list[Part]:
 def test_a_request_for_its_version_is_answered_and_for_another_is_not() -> None:
     model = Model(response_timeout=60)
     model.may_answer.set()
-    served = ServedModel(model, "fox", "1.0")
+    served = AsyncModel(model, "fox", "1.0")
     assert asyncio.run(ask(served, "1.0")) == [(200, "", {}, b"fox")]
     ((status, _, _, body),) = asyncio.run(ask(served, "2.0"))
     assert status == 404
@@ -84,7 +84,7 @@ class SideBySide(Model):
 
 def test_explanations_that_wait_hold_no_thread_of_other_requests() -> None:
     model = SideBySide()
-    served = ServedModel(model, "fox", "1.0")
+    served = AsyncModel(model, "fox", "1.0")
 
     async def send(body: bytes) -> list[Part]:
         async def never(_: Any) -> None:
@@ -107,7 +107,7 @@ def test_explanations_that_wait_hold_no_thread_of_other_requests() -> None:
 
 def test_a_model_that_failed_is_not_healthy() -> None:
     model = Model(response_timeout=60)
-    served = ServedModel(model, "fox", "1.0")
+    served = AsyncModel(model, "fox", "1.0")
     served.check_health()
     model.has_failed = True
     with refused(RuntimeError):
@@ -116,7 +116,7 @@ def test_a_model_that_failed_is_not_healthy() -> None:
 
 def test_a_batch_that_hangs_is_noticed_until_it_ends() -> None:
     model = Model(response_timeout=0)
-    served = ServedModel(model, "fox", "1.0")
+    served = AsyncModel(model, "fox", "1.0")
 
     async def test() -> None:
         asked = asyncio.create_task(ask(served))
@@ -131,7 +131,7 @@ def test_a_batch_that_hangs_is_noticed_until_it_ends() -> None:
     wait_for(lambda: is_healthy(served))
 
 
-def is_healthy(served: ServedModel) -> bool:
+def is_healthy(served: AsyncModel) -> bool:
     try:
         served.check_health()
     except RuntimeError:

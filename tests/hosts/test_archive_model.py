@@ -12,8 +12,8 @@ from hf_serve.handlers.errors import InternalError
 from hf_serve.handlers.http.limits import BodyLimits
 from hf_serve.handlers.http.response import HttpResponse
 from hf_serve.handlers.telemetry.metrics import Meter
+from hf_serve.hosts.archive_model import ArchiveModel
 from hf_serve.hosts.archives import FOLDER_VARIABLE, open_archive
-from hf_serve.hosts.model import ArchiveModel
 
 MODE = "sequence_classification"
 

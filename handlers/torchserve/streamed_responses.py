@@ -1,4 +1,4 @@
-"""Responses that leave while others are computed, with TorchServe's `continuousBatching`.
+"""Streamed responses: parts leave while others are computed, with `continuousBatching`.
 
 TorchServe passes all requests that are not finished in each call of the handler, and waits for one
 message. The message has a part for each request that something is ready of, and none for the
@@ -37,7 +37,7 @@ SECONDS_PER_BYTE = 1e-8
 MAX_CALL_SECONDS = 1.0
 
 
-class ContinuousResponses:
+class StreamedResponses:
     """Starts requests, and passes on what is ready of their responses.
 
     Args:
@@ -170,7 +170,7 @@ class ContinuousResponses:
                 self._freed_memory.release()
 
 
-class ContinuousWorker(Worker):
+class StreamingWorker(Worker):
     """A worker that answers each request by itself."""
 
     def __init__(self, context: Any, config: ModelConfig) -> None:
@@ -182,7 +182,7 @@ class ContinuousWorker(Worker):
             "responses of one worker would wait in TorchServe while another one has no requests",
         )
         super().__init__(context, config)
-        self._responses = ContinuousResponses(
+        self._responses = StreamedResponses(
             self.dispatcher,
             self.engine,
             self.reporter,

@@ -48,7 +48,7 @@ THOUGHTS_BEGIN, THOUGHTS_END = "<think>", "</think>"
 
 
 @dataclass(frozen=True)
-class AnswerRow(Window):
+class QuestionRow(Window):
     """The tokens of a question's prompt.
 
     Attributes:
@@ -62,7 +62,7 @@ class AnswerRow(Window):
     adapter_id: str | None = None
 
 
-class AnswerPrompts:
+class QuestionPrompts:
     """Writes the prompts of questions, as the checkpoint's chat template has them if there is one.
 
     Args:
@@ -164,7 +164,7 @@ def _describe(question: Question) -> str:
 
 
 @dataclass(frozen=True)
-class AnswerReader:
+class OptionScorer:
     """Runs the prompts of questions.
 
     Attributes:
@@ -178,11 +178,11 @@ class AnswerReader:
     meter: Meter
     deadline: Deadline
 
-    def read(self, rows: Sequence[AnswerRow]) -> list[RowOutcome]:
+    def score(self, rows: Sequence[QuestionRow]) -> list[RowOutcome]:
         """Return the scores of the options of each row, as `labels`."""
-        return run_in_groups(self._read_alike, rows, lambda row: (row.adapter_id, row.text))
+        return run_in_groups(self._score_alike, rows, lambda row: (row.adapter_id, row.text))
 
-    def _read_alike(self, rows: Sequence[AnswerRow]) -> Sequence[RowOutcome]:
+    def _score_alike(self, rows: Sequence[QuestionRow]) -> Sequence[RowOutcome]:
         """Return the outcomes of rows about one text."""
         alone = self.model.runs_alone or self.model.padded_limit < max(map(len, rows))
         if alone or len(rows) == 1:
@@ -199,9 +199,9 @@ class AnswerReader:
 
     def _in_groups(
         self,
-        rows: Sequence[AnswerRow],
+        rows: Sequence[QuestionRow],
         budget: int,
-        run: Callable[[Sequence[AnswerRow]], list[RowOutcome]],
+        run: Callable[[Sequence[QuestionRow]], list[RowOutcome]],
     ) -> list[RowOutcome]:
         outcomes: dict[int, RowOutcome] = {}
         for group in group_by_length([len(row) for row in rows], budget):
@@ -209,10 +209,10 @@ class AnswerReader:
             outcomes.update(zip(group, found, strict=True))
         return [outcomes[number] for number in range(len(rows))]
 
-    def _continue(self, prefix: Any, shared: int, rows: Sequence[AnswerRow]) -> list[RowOutcome]:
+    def _continue(self, prefix: Any, shared: int, rows: Sequence[QuestionRow]) -> list[RowOutcome]:
         return self._forward([after(row, shared) for row in rows], prefix)
 
-    def _forward(self, rows: Sequence[AnswerRow], prefix: Any = None) -> list[RowOutcome]:
+    def _forward(self, rows: Sequence[QuestionRow], prefix: Any = None) -> list[RowOutcome]:
         self.deadline.check_together()
         batch = pad(rows, self.padding)
         with self.model.with_adapters([rows[0].adapter_id]):

@@ -11,7 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..batching.rows import require_outputs
-from ..checkpoints.calibration import TINY, CalibrationReport, Probabilities, with_temperature
+from ..checkpoints.temperature_scaling import (
+    TINY,
+    CalibrationReport,
+    Probabilities,
+    with_temperature,
+)
 from ..config.model_config import ModelConfig
 from ..errors import RequestError, WrongConfig, attempt
 from ..model import Model

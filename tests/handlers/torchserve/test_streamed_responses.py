@@ -18,7 +18,7 @@ from hf_serve.handlers.generation.batch_scheduler import BatchScheduler
 from hf_serve.handlers.process.resources import FreedMemory
 from hf_serve.handlers.process.watchdog import Watchdog
 from hf_serve.handlers.telemetry.metrics import MetricsReporter
-from hf_serve.handlers.torchserve.continuous_batching import ContinuousResponses
+from hf_serve.handlers.torchserve.streamed_responses import StreamedResponses
 from tests.serving import Served, read_json
 from tests.threads import without_threads
 
@@ -64,7 +64,7 @@ class Frontend:
 
     def __init__(self, served: Served) -> None:
         reporter = MetricsReporter(MetricTypes.GAUGE)
-        self._responses = ContinuousResponses(
+        self._responses = StreamedResponses(
             served.dispatcher,
             served.engine,
             reporter,

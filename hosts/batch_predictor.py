@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # An older archive has no such name.
     Outcome = tuple[Any, ErrorBody | None]
 
 
-class BulkModel:
+class BatchPredictor:
     """A loaded archive that predicts rows.
 
     Args:

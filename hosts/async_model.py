@@ -21,7 +21,7 @@ Part = tuple[int, str, dict[str, str], bytes]
 AnswerInBatch = Callable[[Any], Awaitable[Any]]
 
 
-class ServedModel:
+class AsyncModel:
     """A model that answers requests in batches, or side by side.
 
     Args:
