@@ -20,7 +20,7 @@ from hf_serve.handlers.errors import KitError
 from hf_serve.hosts.command_line import plain_errors
 from hf_serve.scripts.archives.contents import requirements_of
 from hf_serve.scripts.archives.formats import FormatName
-from hf_serve.scripts.archives.load_check import shared_imports
+from hf_serve.scripts.archives.load_check import share_imports
 from hf_serve.scripts.archives.packing import Archive, pack
 from hf_serve.scripts.archives.sbom import write_sbom
 from hf_serve.scripts.archives.serving_defaults import describe_keys
@@ -76,8 +76,8 @@ def main(
         checked=check,
     )
     paths = list(config_paths(configs))
-    with short_spins(), shared_imports() if len(paths) > 1 else nullcontext():
-        failed = _pack_all(paths, make, sbom=sbom)
+    with short_spins(), share_imports() if len(paths) > 1 else nullcontext() as shared_imports:
+        failed = _pack_all(paths, partial(make, shared_imports=shared_imports), sbom=sbom)
     if failed:
         err.print(f"Not packed: {', '.join(failed)}", markup=False)
         raise typer.Exit(1)

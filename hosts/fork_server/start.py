@@ -28,15 +28,14 @@ NOT_COPIED = shutil.ignore_patterns(".*", "tests", "*.pyc.*")
 # - `ts`, whose modules read variables that TorchServe sets for each worker;
 # - onnxruntime, which starts a thread when it is imported;
 # - what only some formats need, such as openvino.
-PACKAGES = (
+# The load checks of `hf-serve pack` import those that most models need.
+COMMON_PACKAGES = (
     "yaml",
     "numpy",
     "torch",
     "pydantic.json_schema",
-    "pydantic.type_adapter",
     "psutil",
     "PIL.Image",
-    "httpx",
     "jinja2",
     "safetensors.torch",
     "tokenizers",
@@ -46,6 +45,11 @@ PACKAGES = (
     "transformers.models.auto.image_processing_auto",
     "transformers.models.auto.modeling_auto",
     "transformers.models.auto.processing_auto",
+)
+PACKAGES = (
+    *COMMON_PACKAGES,
+    "pydantic.type_adapter",
+    "httpx",
     # The architectures that most small models have.
     "transformers.models.align",
     "transformers.models.bert.modeling_bert",

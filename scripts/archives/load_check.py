@@ -15,28 +15,11 @@ from tempfile import TemporaryDirectory
 from hf_serve.handlers.checkpoints.trial_results import FILE as TRIALS
 from hf_serve.handlers.errors import ConfigError
 from hf_serve.hosts.defaults import OFFLINE
+from hf_serve.hosts.fork_server.start import COMMON_PACKAGES
 from hf_serve.hosts.tracebacks import last_error
 
 PROGRAM = Path(__file__).with_name("load_isolated.py")
 FORKING = Path(__file__).with_name("load_forked.py")
-# What most models need; the rest is imported in each fork.
-MODULES = (
-    "yaml",
-    "numpy",
-    "torch",
-    "pydantic.json_schema",
-    "psutil",
-    "PIL.Image",
-    "jinja2",
-    "safetensors.torch",
-    "tokenizers",
-    "transformers.modeling_utils",
-    "transformers.generation.utils",
-    "transformers.generation.continuous_batching",
-    "transformers.models.auto.image_processing_auto",
-    "transformers.models.auto.modeling_auto",
-    "transformers.models.auto.processing_auto",
-)
 
 
 class ArchiveLoadError(ConfigError):
@@ -47,8 +30,14 @@ class ArchiveLoadError(ConfigError):
         super().__init__(f"the archive {name} was discarded because it does not load: {reason}")
 
 
-def check_loads(folder: Path, name: str) -> bytes | None:
+def check_loads(
+    folder: Path, name: str, shared_imports: SharedImports | None = None
+) -> bytes | None:
     """Load an unpacked archive in an isolated interpreter, as a TorchServe worker would.
+
+    Args:
+        shared_imports: the interpreter that loads the archive in a fork, if it can; None to start
+            one for this archive alone.
 
     Returns:
         What the trials at load have found, for `trials.json`; None for a handler without it.
@@ -60,7 +49,7 @@ def check_loads(folder: Path, name: str) -> bytes | None:
     with TemporaryDirectory() as scratch:
         trials, errors = Path(scratch) / TRIALS, Path(scratch) / "errors.txt"
         errors.touch()
-        code = _shared[-1].load(folder, trials, errors) if _shared else None
+        code = shared_imports.load(folder, trials, errors) if shared_imports else None
         if code is None:
             code = _load_alone(folder, trials, errors)
         if code != 0:
@@ -129,22 +118,21 @@ class SharedImports:
                 self._process.communicate()
 
 
-_shared: list[SharedImports] = []
-
-
 @contextmanager
-def shared_imports(modules: Sequence[str] = MODULES) -> Iterator[None]:
-    """Have the checks within the block import packages once, in an interpreter that they fork."""
+def share_imports(modules: Sequence[str] = COMMON_PACKAGES) -> Iterator[SharedImports | None]:
+    """Have the checks of several archives import packages once; None where that is not possible.
+
+    Args:
+        modules: what most models need; the rest is imported in each fork.
+    """
     if sys.platform != "linux":
-        yield
+        yield None
         return
-    shared = SharedImports(modules)
-    _shared.append(shared)
+    shared_imports = SharedImports(modules)
     try:
-        yield
+        yield shared_imports
     finally:
-        _shared.remove(shared)
-        shared.end()
+        shared_imports.end()
 
 
 class TrialRecords:

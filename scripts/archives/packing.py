@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -33,7 +34,7 @@ from hf_serve.scripts.archives.formats import (
     FormatName,
     is_current_mar,
 )
-from hf_serve.scripts.archives.load_check import TrialRecords, check_loads
+from hf_serve.scripts.archives.load_check import SharedImports, TrialRecords, check_loads
 from hf_serve.scripts.archives.model_store import versioned as versioned_name
 from hf_serve.scripts.archives.pack_records import Packed, PackRecord
 from hf_serve.scripts.archives.serving_defaults import Values
@@ -76,6 +77,7 @@ def pack(
     build: Path | None = None,
     force: bool = False,
     checked: bool = True,
+    shared_imports: SharedImports | None = None,
     signing_key: Path | None = None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Archive:
@@ -83,7 +85,8 @@ def pack(
 
     Its file has the name of the YAML, and with `versioned` its version, too: `NAME@VERSION.mar`.
     The archive is written to a temporary folder and, if `checked`, loaded in an isolated
-    interpreter before it is installed; then it has what the trials at load have found, too. An
+    interpreter before it is installed, or in a fork of `shared_imports`; then it has what the
+    trials at load have found, too. An
     identical .mar is kept unless `force` is set. Exports are kept below `build`: by default the
     `build` of the repository for its model store, and a hidden folder in any other `export_path`.
     With `signing_key`, an Ed25519 key in a PEM file, the sums of the files are signed.
@@ -118,7 +121,10 @@ def pack(
         parts = with_trials(untried, records.read(), signing_key)
         made = not (keeps and is_current_mar(place.path, parts))
         if made:
-            parts = _install(place, untried, parts, records, signing_key, checked=checked)
+            check = partial(check_loads, name=name, shared_imports=shared_imports)
+            parts = _install(
+                place, untried, parts, records, signing_key, check if checked else None
+            )
             added = completed[1]
         packed = _packed(parts, place.path, records.path, build)
         if archive_format == "mar":
@@ -163,14 +169,14 @@ def _install(
     parts: Contents,
     records: TrialRecords,
     signing_key: Path | None,
-    *,
-    checked: bool,
+    check: Callable[[Path], bytes | None] | None,
 ) -> Contents:
     """Write an archive, check it, and install it; return its files.
 
     Args:
         untried: its files, without the results of the trials at load.
         parts: its files, with the results of earlier trials.
+        check: loads the unpacked archive, and returns what its trials found; None for no check.
     """
     place.path.parent.mkdir(parents=True, exist_ok=True)
     # Hidden, so that a TorchServe that loads the whole store ignores it.
@@ -178,10 +184,10 @@ def _install(
         scratch = Path(folder)
         draft = scratch / place.path.name
         place.write(draft, parts)
-        if checked:
+        if check:
             known = parts.get(TRIALS)
             unpacked = place.container.unpack(draft, scratch / "unpacked")
-            found = check_loads(unpacked, place.name)
+            found = check(unpacked)
             if found and found != known:
                 records.write(found)
                 _remove(draft)
