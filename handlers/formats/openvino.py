@@ -211,7 +211,8 @@ class Format(BaseFormat):
 
     def _load_static(self, spec: ModelSpec, settings: Mapping[str, int | str]) -> Model:
         with translate_load_errors(FILE):
-            model = self._class(spec).from_pretrained(
+            intel = self.require("optimum.intel.openvino")
+            model = getattr(intel, _class_name(spec)).from_pretrained(
                 str(spec.directory), export=False, ov_config=dict(settings), **OFFLINE
             )
         return OpenVinoModel(model, spec.outputs.names)
@@ -326,7 +327,7 @@ class Format(BaseFormat):
         vision.check_decoder(module, batches)
         with torch.inference_mode():
             expected = [module(**batch).logits for batch in batches]
-        vision.export(spec, module, target, partial(self._convert_llava, spec))
+        vision.export(spec, module, target, self._convert_llava)
         embedder = vision.Embedder.read(target / vision.EMBEDDER, "float32")
         openvino, path = self.require("openvino"), target / vision.DECODER / vision.DECODER_FILE
         model = self._decoder_graph(embedder, path, _exact("float32"))
@@ -339,15 +340,45 @@ class Format(BaseFormat):
                 (target / name).replace(path.with_suffix(Path(name).suffix))
         return ExportManifest(signature, quantized.dtype)
 
-    def _convert_llava(self, spec: ModelSpec, folder: Path, target: Path) -> None:
-        """Write the files of a LLaVA in a folder as optimum-intel does.
+    def _export_with_optimum(self, spec: ModelSpec, target: Path) -> ExportManifest:
+        """Export a model with optimum-intel."""
+        model = self._convert_checkpoint(spec)
+        signature = Signature(_names(model.model.inputs), spec.outputs.names)
+        quantized = self._quantize(spec, model.model, signature)
+        model.model = quantized.graph
+        with TemporaryDirectory(dir=target) as temporary:
+            model.save_pretrained(temporary)
+            for path in Path(temporary).glob("openvino_*"):
+                path.replace(target / path.name)
+        return ExportManifest(signature, quantized.dtype)
+
+    def _convert_llava(self, folder: Path, target: Path) -> None:
+        """Write the files of a LLaVA in a folder as optimum-intel does."""
+        self._convert("OVModelForVisualCausalLM", folder).save_pretrained(target)
+
+    def _convert_checkpoint(self, spec: ModelSpec) -> Any:
+        """Return a model of optimum-intel that is converted from the checkpoint."""
+        config = spec.checkpoint.config
+        check_weights(spec.directory, config, allow_pickle=spec.config.handler.allow_pickle)
+        is_gemma = config.model_type in GEMMA
+        with gemma_of_any_transformers() if is_gemma else nullcontext():
+            model = self._convert(_class_name(spec), spec.directory)
+        if is_gemma:
+            module = read_weights(spec.in_float32()).eval()
+            names = ("input_ids", "attention_mask")
+            batches = TokenInputs(names, spec.checkpoint.row_maker).batches(module)
+            check_fidelity(module, OpenVinoModel(model, spec.outputs.names), batches, FILE)
+        return model
+
+    def _convert(self, class_name: str, folder: Path) -> Any:
+        """Return a model that a class of optimum-intel converts from a folder.
 
         Raises:
-            WrongCheckpoint: it cannot export the decoder.
+            WrongCheckpoint: it cannot be converted.
         """
         intel = self.require("optimum.intel.openvino")
         try:
-            model = intel.OVModelForVisualCausalLM.from_pretrained(
+            return getattr(intel, class_name).from_pretrained(
                 str(folder),
                 export=True,
                 compile=False,
@@ -359,46 +390,6 @@ class Format(BaseFormat):
             raise WrongCheckpoint(
                 FILE, f"cannot be exported ({summarize(error)})", "use save_mode: pretrained"
             ) from None
-        model.save_pretrained(target)
-
-    def _export_with_optimum(self, spec: ModelSpec, target: Path) -> ExportManifest:
-        """Export a model with optimum-intel."""
-        model = self._convert(spec)
-        signature = Signature(_names(model.model.inputs), spec.outputs.names)
-        quantized = self._quantize(spec, model.model, signature)
-        model.model = quantized.graph
-        with TemporaryDirectory(dir=target) as temporary:
-            model.save_pretrained(temporary)
-            for path in Path(temporary).glob("openvino_*"):
-                path.replace(target / path.name)
-        return ExportManifest(signature, quantized.dtype)
-
-    def _convert(self, spec: ModelSpec) -> Any:
-        """Return a model of optimum-intel that is converted from the checkpoint."""
-        config = spec.checkpoint.config
-        check_weights(spec.directory, config, allow_pickle=spec.config.handler.allow_pickle)
-        is_gemma = config.model_type in GEMMA
-        try:
-            model_class = self._class(spec)
-            with gemma_of_any_transformers() if is_gemma else nullcontext():
-                model = model_class.from_pretrained(
-                    str(spec.directory),
-                    export=True,
-                    compile=False,
-                    load_in_8bit=False,
-                    ov_config=_compile_settings("float32"),
-                    **OFFLINE,
-                )
-        except Exception as error:  # noqa: BLE001 - each converter has its own error types
-            raise WrongCheckpoint(
-                FILE, f"cannot be exported ({summarize(error)})", "use save_mode: pretrained"
-            ) from None
-        if is_gemma:
-            module = read_weights(spec.in_float32()).eval()
-            names = ("input_ids", "attention_mask")
-            batches = TokenInputs(names, spec.checkpoint.row_maker).batches(module)
-            check_fidelity(module, OpenVinoModel(model, spec.outputs.names), batches, FILE)
-        return model
 
     def _quantize(self, spec: ModelSpec, graph: Any, signature: Signature) -> Quantized:
         """Return the graph with the quantization of the YAML."""
@@ -423,10 +414,6 @@ class Format(BaseFormat):
             compile_model=self.require("openvino").compile_model,
             errors=self._block_errors,
         )
-
-    def _class(self, spec: ModelSpec) -> Any:
-        intel = self.require("optimum.intel.openvino")
-        return getattr(intel, f"OV{spec.auto_class.removeprefix('Auto')}")
 
 
 class ConvertedModel(PositionalModel):
@@ -460,6 +447,11 @@ class OpenVinoModel(Model):
     ) -> torch.Tensor:
         ids = self._model.generate(**batch, generation_config=config, **extra)
         return torch.as_tensor(ids)
+
+
+def _class_name(spec: ModelSpec) -> str:
+    """Return the name of optimum-intel's class for a checkpoint."""
+    return f"OV{spec.auto_class.removeprefix('Auto')}"
 
 
 def _named_arrays(signature: Signature, batch: Mapping[str, torch.Tensor]) -> dict[str, Any]:
