@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .base import AnyTarget
 from .bases.perturbation import PerturbationExplainer
-
-if TYPE_CHECKING:
-    from captum.attr import PerturbationAttribution
 
 
 class Explainer(PerturbationExplainer):
@@ -17,12 +14,8 @@ class Explainer(PerturbationExplainer):
     Needs one forward per segment.
     """
 
+    captum_class = "FeatureAblation"
     complete = False
-
-    def method(self) -> type[PerturbationAttribution]:
-        from captum.attr import FeatureAblation  # noqa: PLC0415 - at the first explanation
-
-        return FeatureAblation
 
     def forwards(self, target: AnyTarget, settings: Any) -> int:
         return len(target.segments)

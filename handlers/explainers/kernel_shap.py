@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from .base import AnyTarget
 from .bases.perturbation import PerturbationExplainer
-
-if TYPE_CHECKING:
-    from captum.attr import PerturbationAttribution
 
 
 class Explainer(PerturbationExplainer):
@@ -21,12 +18,8 @@ class Explainer(PerturbationExplainer):
     Lundberg and Lee: A Unified Approach to Interpreting Model Predictions, 2017.
     """
 
+    captum_class = "KernelShap"
     samples_per_segment = 8
-
-    def method(self) -> type[PerturbationAttribution]:
-        from captum.attr import KernelShap  # noqa: PLC0415 - at the first explanation
-
-        return KernelShap
 
     def forwards(self, target: AnyTarget, settings: Any) -> int:
         return int(settings.n_samples or self.samples_per_segment * (len(target.segments) + 1))

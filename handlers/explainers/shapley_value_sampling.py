@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from .base import AnyTarget
 from .bases.perturbation import PerturbationExplainer
-
-if TYPE_CHECKING:
-    from captum.attr import PerturbationAttribution
 
 
 class Explainer(PerturbationExplainer):
@@ -22,12 +19,8 @@ class Explainer(PerturbationExplainer):
     Theory, 2010.
     """
 
+    captum_class = "ShapleyValueSampling"
     default_samples = 10
-
-    def method(self) -> type[PerturbationAttribution]:
-        from captum.attr import ShapleyValueSampling  # noqa: PLC0415 - at the first explanation
-
-        return ShapleyValueSampling
 
     def forwards(self, target: AnyTarget, settings: Any) -> int:
         return len(target.segments) * int(settings.n_samples or self.default_samples)

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import torch
 
 from ...process.ranks import seeded
 from ..base import Attribution, AttributionBatch, BaseExplainer
 
-if TYPE_CHECKING:
-    from captum.attr import PerturbationAttribution
-
 
 class PerturbationExplainer(BaseExplainer):
-    """Explains by a method of Captum that takes masks of features."""
+    """Explains by a method of Captum that takes masks of features.
 
+    Attributes:
+        captum_class: the name of its class in `captum.attr`.
+    """
+
+    captum_class: ClassVar[str]
     needs_gradients = False
     complete = True
 
     @torch.no_grad()
     def attribute(self, batch: AttributionBatch, settings: Any) -> list[Attribution]:
+        from captum import attr  # noqa: PLC0415 - at the first explanation
+
         feature_mask = batch.feature_mask()
+        method = getattr(attr, self.captum_class)(batch.score)
         with seeded(0):
-            attributions = self.method()(batch.score).attribute(
+            attributions = method.attribute(
                 batch.inputs,
                 baselines=batch.baseline,
                 additional_forward_args=batch.extra,
@@ -34,10 +38,6 @@ class PerturbationExplainer(BaseExplainer):
                 **self.options(feature_mask, settings),
             )
         return batch.to_attributions(attributions, batch.scores(), per_segment=True)
-
-    @abstractmethod
-    def method(self) -> type[PerturbationAttribution]:
-        """Return the class of Captum, which is imported at the first explanation."""
 
     def options(self, feature_mask: torch.Tensor, settings: Any) -> Mapping[str, Any]:
         """Return further arguments of Captum's method."""
