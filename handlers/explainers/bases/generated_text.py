@@ -40,7 +40,7 @@ from ...process.deadline import Deadline
 from ...process.ranks import seeded
 from ...tasks.text2text_generation import TextToTextTask
 from ...tasks.text_generation import GenerationTask
-from ...types.parameters import ExplanationParameters, check_text
+from ...types.parameters import ExplanationParameters, Granularity, check_text
 from ...types.request import RequestState
 from ..base import Attribution, AttributionTarget
 from ..page import View, target_view, text_view
@@ -242,24 +242,38 @@ class TokenWeight(TypedDict):
 
 
 @dataclass(frozen=True)
+class ExplainedPrompt:
+    """A prompt, in which tokens that are not explained count as special ones.
+
+    Attributes:
+        text: the text that the characters of its tokens are counted in.
+    """
+
+    row: Window
+    text: str
+
+    def segmented(self, granularity: Granularity) -> AttributionTarget:
+        """Return the prompt with its tokens or words as segments."""
+        segments = segment_tokens(self.row, [self.text], granularity)
+        return AttributionTarget(self.row, segments, "logits", ())
+
+
+@dataclass(frozen=True)
 class Plan:
     """A request with its method, its prompt and the tokens to explain."""
 
     state: RequestState
     method: str
     target: list[int]
-    row: Window
-    texts: Sequence[str]
+    prompt: ExplainedPrompt
 
     @property
     def cost(self) -> int:
         """Approximate number of tokens to compute; gradients are computed for each token."""
         explainer = explainers.get(self.method)
-        tokens = segment_tokens(self.row, self.texts, "token")
-        whole = AttributionTarget(self.row, tokens, "logits", ())
-        passes = explainer().forwards(whole, self.state.settings)
+        passes = explainer().forwards(self.prompt.segmented("token"), self.state.settings)
         repeats = len(self.target) if explainer.needs_gradients else 1
-        return (len(self.row) + len(self.target)) * passes * repeats
+        return (len(self.prompt.row) + len(self.target)) * passes * repeats
 
 
 class GeneratedTextTarget(TextExplanationTarget[GenerationTaskT]):
@@ -287,20 +301,12 @@ class GeneratedTextTarget(TextExplanationTarget[GenerationTaskT]):
         }
         return [plan if isinstance(plan, RequestError) else outcomes[id(plan)] for plan in planned]
 
-    def texts(self, state: RequestState, number: int) -> list[str]:
-        return [state.input.prompt]
-
-    def row(self, state: RequestState) -> Window:
-        """Return the prompt, in which tokens that are not explained count as special ones."""
-        return state.rows[0]
-
-    def segments(self, state: RequestState, number: int = 0) -> list[Segment]:
-        return segment_tokens(
-            self.row(state), self.texts(state, number), state.settings.granularity
-        )
+    def prompt(self, state: RequestState) -> ExplainedPrompt:
+        """Return the prompt of a request."""
+        return ExplainedPrompt(state.rows[0], state.input.prompt)
 
     def select(self, state: RequestState) -> list[AttributionTarget]:
-        return [AttributionTarget(self.row(state), self.segments(state), "logits", ())]
+        return [self.prompt(state).segmented(state.settings.granularity)]
 
     def to_response(
         self,
@@ -351,7 +357,7 @@ class GeneratedTextTarget(TextExplanationTarget[GenerationTaskT]):
 
     def _plan(self, state: RequestState, model: ExplainedTextModel) -> Plan:
         method, target = method_for(state.settings, self, model), self.target_tokens(state)
-        return Plan(state, method, target, self.row(state), self.texts(state, 0))
+        return Plan(state, method, target, self.prompt(state))
 
     def _explain(
         self, plan: Plan, model: ExplainedTextModel, share: Deadline, shares: TimeShares
@@ -360,7 +366,7 @@ class GeneratedTextTarget(TextExplanationTarget[GenerationTaskT]):
         attribution = GenerationAttribution(
             replace(model, deadline=share),
             self.task.tokenizer,
-            self.row(state),
+            plan.prompt.row,
             target,
             state.settings,
             self.decoder_start(state),
@@ -370,7 +376,7 @@ class GeneratedTextTarget(TextExplanationTarget[GenerationTaskT]):
             log_probabilities, blank = attribution.log_probabilities()
         except DeadlineExceeded:
             raise shares.timed_out(method, share) from None
-        selected_target = self.select(state)[0]
+        selected_target = plan.prompt.segmented(state.settings.granularity)
         response = self.to_response(
             state,
             [selected_target],

@@ -12,12 +12,16 @@ from typing import Any
 import numpy as np
 from tokenizers import Encoding
 
-from ...batching.tokenization import Window
 from ...tasks import summarization, text2text_generation, text_generation, translation
 from ...tasks.base import Label
 from ...tasks.text_generation import GuardInput, QuestionInput, TextInPrompt
 from ...types.request import RequestState
-from ..bases.generated_text import GeneratedTextTarget, TextToTextTarget, TokenWeight
+from ..bases.generated_text import (
+    ExplainedPrompt,
+    GeneratedTextTarget,
+    TextToTextTarget,
+    TokenWeight,
+)
 from ..bases.text import Explanation
 from .base import candidate_number
 
@@ -83,18 +87,13 @@ class ContinuationTarget(GeneratedTextTarget[text_generation.Task]):
     results = TextExplanation
     example_target = " there was a fox"
 
-    def texts(self, state: RequestState, number: int) -> list[str]:
+    def prompt(self, state: RequestState) -> ExplainedPrompt:
         if not _has_answers(state):
-            return super().texts(state, number)
-        return [self._text(state).text]
-
-    def row(self, state: RequestState) -> Window:
-        if not _has_answers(state):
-            return super().row(state)
+            return super().prompt(state)
         found = self._text(state)
         row = state.rows[found.number]
         part = EncodedPart(row.encoding, found.start, found.start + len(found.text))
-        return replace(row, encoding=part)
+        return ExplainedPrompt(replace(row, encoding=part), found.text)
 
     def target_tokens(self, state: RequestState) -> list[int]:
         if not _has_answers(state):

@@ -228,6 +228,19 @@ def test_the_words_of_an_answer_change_the_probability_of_its_token(
     assert found["target"] == {**labels[best], "index": best}
 
 
+def test_an_explanation_looks_for_the_text_in_its_prompt_once(
+    load: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load()
+    task, found = model.engine.task, []
+    text_in_question = task.text_in_question
+    monkeypatch.setattr(
+        task, "text_in_question", lambda item: found.append(item) or text_in_question(item)
+    )
+    model.engine.explain([Request(QUESTIONS[2], EXPLAINED)])
+    assert len(found) == 1
+
+
 def test_another_option_may_be_explained(load: Callable[..., Served]) -> None:
     settings = {**EXPLAINED, "target": "weather"}
     found: Any = load().engine.explain([Request(QUESTIONS[2], settings)])[0]
