@@ -78,11 +78,11 @@ def table(found: ModelCheck) -> Table:
     commit = f" at {found.commit[:7]}" if found.commit else ""
     made.add_row("model", f"{found.model}{commit}")
     made.add_row("mode", f"{found.mode.mode}, because {found.mode.reason}")
-    positions = f", {found.max_positions:,} positions" if found.max_positions else ""
+    limit = f", up to {found.max_positions:,} tokens" if found.max_positions else ""
     made.add_row(
         "architecture",
         f"{found.architecture or 'unknown'}, about"
-        f" {found.parameters / 1e6:,.1f} million parameters in {found.dtype}{positions}",
+        f" {found.parameters / 1e6:,.1f} million parameters in {found.dtype}{limit}",
     )
     made.add_row("download", f"{decimal(found.size)} in {found.files} files")
     memory = ", ".join(f"{decimal(size)} in {dtype}" for dtype, size in found.memory.items())

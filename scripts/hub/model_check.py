@@ -38,7 +38,7 @@ class ModelCheck:
         mode: its mode, and what it follows from.
         architecture: its model class; empty for a model that cannot be read.
         dtype: the data type of its weights.
-        max_positions: the most tokens of a text; None if it has no limit.
+        max_positions: the most tokens of a row; None if it has no limit or no tokens.
         files: the number of its files that are served.
         size: their bytes, which are downloaded.
         weights: the bytes of its weights.
@@ -146,9 +146,10 @@ def _checked(
     names: set[str],
     weights: list[str],
 ) -> ModelCheck:
+    checkpoint: Checkpoint | None = None
+    refusal: str | None = None
     try:
-        tasks.load(found.folder, handler)
-        refusal = None
+        checkpoint = tasks.load(found.folder, handler).checkpoint
     except ConfigError as error:
         refusal = str(error)
     except Exception as error:  # noqa: BLE001 - files of strangers have any values
@@ -161,7 +162,7 @@ def _checked(
             )
         )
     is_pipeline = detected.mode == "text_to_image"
-    checkpoint = None if is_pipeline else _checkpoint(found.folder, handler)
+    checkpoint = None if is_pipeline else checkpoint or _checkpoint(found.folder, handler)
     config = checkpoint.config if checkpoint else None
     return ModelCheck(
         model=model,
@@ -169,7 +170,7 @@ def _checked(
         mode=detected,
         architecture=checkpoint.architecture if checkpoint else (PIPELINE if is_pipeline else ""),
         dtype=str(getattr(config, "dtype", None) or "float32").removeprefix("torch."),
-        max_positions=getattr(config, "max_position_embeddings", None),
+        max_positions=_limit(checkpoint) if checkpoint else None,
         files=len(names),
         size=sum(found.sizes[name] for name in names),
         weights=sum(found.sizes[name] for name in weights if not name.endswith(INDEX)),
@@ -186,6 +187,14 @@ def _checkpoint(folder: Path, handler: HandlerSection) -> Checkpoint | None:
     try:
         return tasks.get(handler.mode).read_checkpoint(folder, handler)
     except Exception:  # noqa: BLE001 - the refusal says what is wrong
+        return None
+
+
+def _limit(checkpoint: Checkpoint) -> int | None:
+    """Return the most tokens of a row; None without a limit, and where no tokenizer is read."""
+    try:
+        return checkpoint.limit
+    except Exception:  # noqa: BLE001 - the model has no texts, or the refusal says what is wrong
         return None
 
 

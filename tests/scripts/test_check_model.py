@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import typer
 
+from hf_serve.handlers.checkpoints.gliner2 import LONGEST
 from hf_serve.handlers.config.handler_section import save_modes
 from hf_serve.scripts import check_model
 from hf_serve.scripts.hub.client import Hub
@@ -43,7 +44,7 @@ def check(hub: LocalHub, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Check:
 def test_a_model_is_checked_before_its_weights_are_downloaded(check: Check, hub: LocalHub) -> None:
     code, out, err = check("org/name")
     assert (code, err) == (0, "")
-    for fact in ("sequence_classification", "DistilBertForSequenceClassification", "512 positions"):
+    for fact in ("sequence_classification", "DistilBertForSequenceClassification", "512 tokens"):
         assert fact in out
     assert not [name for name in hub.sent if name.endswith((".safetensors", ".bin"))]
 
@@ -144,6 +145,15 @@ def test_a_gliner_is_found_by_its_config(check: Check, tmp_path: Path) -> None:
     assert document["mode"]["mode"] == "zero_shot_token_classification"
     assert document["architecture"] == "GLiNER"
     assert document["refusal"] is None
+
+
+def test_the_limit_of_a_row_is_the_limit_of_the_checkpoint(check: Check, tmp_path: Path) -> None:
+    """The encoder of a GLiNER2 reads texts of any length, whatever its config says."""
+    encoder = tiny_gliner.Kind("DebertaV2", encoder_config=tiny_gliner.DEBERTA)
+    folder = tiny_gliner.write_gliner2(tmp_path / "model", encoder)
+    config = json.loads((folder / "encoder_config" / "config.json").read_text())
+    assert config["max_position_embeddings"] < LONGEST
+    assert json.loads(check(folder, as_json=True)[1])["max_positions"] == LONGEST
 
 
 def test_a_gliner_that_is_not_served_is_refused_with_its_reason(
