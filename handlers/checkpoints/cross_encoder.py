@@ -67,7 +67,6 @@ TRANSFORMER, LOGIT_SCORE = "Transformer", "LogitScore"
 VECTOR, SCORES = "sentence_embedding", "scores"
 OUTPUT = "logits"
 BERT_CONFIG = "sentence_bert_config.json"
-SIGMOID = "torch.nn.modules.activation.Sigmoid"
 IDENTITY = "torch.nn.modules.linear.Identity"
 
 Kind = Literal["classifier", "causal_classifier", "pooled", "logits"]

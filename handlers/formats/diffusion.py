@@ -89,10 +89,6 @@ class DiffusionModel(ImageModel):
         self._own_scheduler = type(own)
         self._scheduler_config = own.config
 
-    @property
-    def schedulers(self) -> tuple[str, ...]:
-        return tuple(self._schedulers)
-
     @torch.inference_mode()
     def draw(self, call: ImageCall, on_step: Callable[[int, int], None]) -> PipelineImage:
         # A scheduler keeps a state, which an error in between would leave to the next call.

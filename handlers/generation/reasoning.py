@@ -22,8 +22,6 @@ from .structural_tag import Format, any_of, any_text, matching, sequence, tag
 START = re.compile(r"^start(?=\s*(\[[^\]]*\])?\s*:)", re.MULTILINE)
 # The maximum number of spaces and line breaks between thoughts and an answer with a grammar.
 MAX_GAP = 4
-# Stands for no thoughts in the YAML's `reasoning_parser`.
-NO_REASONING = "none"
 
 
 @dataclass(frozen=True)

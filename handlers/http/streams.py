@@ -47,11 +47,6 @@ SERVER_SENT_EVENTS = Stream("text/event-stream", event)
 JSON_LINES = Stream("application/x-ndjson", json_line)
 
 
-def is_stream(content_type: str) -> bool:
-    """Return whether a response of a content type comes in parts."""
-    return content_type.startswith((SERVER_SENT_EVENTS.content_type, JSON_LINES.content_type))
-
-
 def streaming_started(requests: Sequence[Request]) -> bool:
     """Return whether a part of the response to some requests was sent."""
     streams = [stream for each in requests for stream in (each.stream, each.progress) if stream]
@@ -72,7 +67,7 @@ class HttpTextStream(TextStream, ABC):
         self._http_request = http_request
 
     @abstractmethod
-    def part(self, text: str, tokens: Sequence[GeneratedToken], *, first: bool) -> bytes:
+    def part(self, text: str, tokens: Sequence[GeneratedToken]) -> bytes:
         """Return the encoded parts of new text, and of its tokens where they are recorded."""
 
     @property
@@ -84,7 +79,7 @@ class HttpTextStream(TextStream, ABC):
         if self.can_send:
             super().emit(text, tokens)
 
-    def reasoning_part(self, text: str, tokens: Sequence[GeneratedToken], *, first: bool) -> bytes:
+    def reasoning_part(self, text: str, tokens: Sequence[GeneratedToken]) -> bytes:
         """Return the encoded parts of new thoughts; empty where they are left for the response."""
         return b""
 
@@ -92,7 +87,7 @@ class HttpTextStream(TextStream, ABC):
         new = reasoning[len(self.emitted_reasoning) :]
         if not (new and self.can_send):
             return False
-        part = self.reasoning_part(new, tokens, first=not self.emitted_reasoning)
+        part = self.reasoning_part(new, tokens)
         if part:
             self.emitted_reasoning = reasoning
             self.emitted_tokens += len(tokens)
@@ -100,8 +95,7 @@ class HttpTextStream(TextStream, ABC):
         return bool(part)
 
     def _send_new(self, new: str, tokens: Sequence[GeneratedToken]) -> None:
-        first = self.emitted == new and not self.emitted_reasoning
-        self.send(self.part(new, tokens, first=first))
+        self.send(self.part(new, tokens))
 
     def send(self, parts: bytes) -> None:
         """Send encoded parts if there are any, where the request can be answered in parts."""

@@ -527,13 +527,13 @@ class MessageStream(HttpTextStream):
     def has_begun(self) -> bool:
         return super().has_begun or self._index >= 0
 
-    def part(self, text: str, tokens: Sequence[GeneratedToken], *, first: bool) -> bytes:
+    def part(self, text: str, tokens: Sequence[GeneratedToken]) -> bytes:
         if self._kind != "text":
             # Blank text before a call is none of the message.
             text = self.emitted if self.emitted.strip() else ""
         return self._text(text) if text else b""
 
-    def reasoning_part(self, text: str, tokens: Sequence[GeneratedToken], *, first: bool) -> bytes:
+    def reasoning_part(self, text: str, tokens: Sequence[GeneratedToken]) -> bytes:
         return self._thoughts(text) if self._template.shows_thinking else b""
 
     def emit_calls(self, calls: Sequence[ToolCall]) -> None:

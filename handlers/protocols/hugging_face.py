@@ -130,7 +130,7 @@ class TokenEventStream(HttpTextStream):
         self._text_key, self._has_details = text_key, has_details
         self._count = 0
 
-    def part(self, text: str, tokens: Sequence[GeneratedToken], *, first: bool) -> bytes:
+    def part(self, text: str, tokens: Sequence[GeneratedToken]) -> bytes:
         shown = [_with_top(token.as_json(), token.top_as_json()) for token in tokens]
         return b"".join(map(self._event, shown or [_text_only(text)]))
 

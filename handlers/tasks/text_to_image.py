@@ -95,11 +95,6 @@ class PipelineImage:
 class ImageModel(ForwardOnlyModel, ABC):
     """A model that makes images of texts."""
 
-    @property
-    @abstractmethod
-    def schedulers(self) -> tuple[str, ...]:
-        """The schedulers that a call may name."""
-
     @abstractmethod
     def draw(self, call: ImageCall, on_step: Callable[[int, int], None]) -> PipelineImage:
         """Return the image of one call.

@@ -260,10 +260,10 @@ class ChoiceStream(HttpTextStream):
     def of_sequence(self, number: int) -> ChoiceStream:
         return self._others[number - 1] if number else self
 
-    def part(self, text: str, tokens: Sequence[GeneratedToken], *, first: bool) -> bytes:
+    def part(self, text: str, tokens: Sequence[GeneratedToken]) -> bytes:
         return self._chunk(text, scored(tokens))
 
-    def reasoning_part(self, text: str, tokens: Sequence[GeneratedToken], *, first: bool) -> bytes:
+    def reasoning_part(self, text: str, tokens: Sequence[GeneratedToken]) -> bytes:
         if not self._endpoint.includes_reasoning(self._call.body):
             return b""
         return self._chunk("", scored(tokens), reasoning=text)

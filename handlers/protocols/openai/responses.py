@@ -272,10 +272,10 @@ class ResponseStream(HttpTextStream):
         self.response: Response | None = None
         """The complete response, once :meth:`rest` has returned its last event."""
 
-    def part(self, text: str, tokens: Sequence[GeneratedToken], *, first: bool) -> bytes:
+    def part(self, text: str, tokens: Sequence[GeneratedToken]) -> bytes:
         return self._delta("message", text, self._template.logprobs(scored(tokens)))
 
-    def reasoning_part(self, text: str, tokens: Sequence[GeneratedToken], *, first: bool) -> bytes:
+    def reasoning_part(self, text: str, tokens: Sequence[GeneratedToken]) -> bytes:
         return self._delta("reasoning", text)
 
     def emit_calls(self, calls: Sequence[ToolCall]) -> None:

@@ -14,7 +14,6 @@ from hf_serve.handlers.generation.message import GeneratedMessage, MessageSyntax
 from hf_serve.handlers.generation.reasoning import (
     ALIASES,
     HARMONY,
-    NO_REASONING,
     REASONING_SYNTAXES,
     THINK,
     Thoughts,
@@ -39,8 +38,8 @@ TEMPLATES = {
     "{{ '<mm:think>' + m.reasoning_content + '</mm:think>' }}": "minimax_m3",
     "<think>{{ m.reasoning }}</think><response>{{ tool.result }}</response>": "qwen3",
     "<|START_THINKING|>{{ m.tool_plan }}<|END_THINKING|>": "cohere",
-    "<|im_start|>user\n{{ m.content }}<|im_end|>": NO_REASONING,
-    "{{ '<|eot|>' }}{{ m.content }}<|end|>": NO_REASONING,
+    "<|im_start|>user\n{{ m.content }}<|im_end|>": "none",
+    "{{ '<|eot|>' }}{{ m.content }}<|end|>": "none",
 }
 
 
@@ -55,11 +54,11 @@ def test_a_response_schema_tells_it_as_well() -> None:
 
 
 def test_the_yaml_names_each_syntax() -> None:
-    names = {NO_REASONING, *REASONING_SYNTAXES, *ALIASES}
+    names = {"none", *REASONING_SYNTAXES, *ALIASES}
     assert set(get_args(ReasoningParser)) == names
-    for name in names - {NO_REASONING}:
+    for name in names - {"none"}:
         assert find_reasoning("", name) is not None
-    assert find_reasoning("</think>", NO_REASONING) is None
+    assert find_reasoning("</think>", "none") is None
 
 
 def test_several_thoughts_of_gpt_oss_are_joined() -> None:

@@ -14,7 +14,6 @@ from hf_serve.handlers.http.streams import (
     HttpTextStream,
     Stream,
     event,
-    is_stream,
 )
 from hf_serve.handlers.types.request import GeneratedToken
 
@@ -32,12 +31,6 @@ def test_a_part_is_encoded_in_the_format_of_its_stream(
     response = stream.response(stream.encode({"text": "é\n"}))
     assert response.content_type == content_type
     assert response.body.decode() == expected
-    assert is_stream(response.content_type)
-
-
-def test_a_response_of_another_type_is_no_stream() -> None:
-    assert is_stream("text/event-stream; charset=utf-8")
-    assert not is_stream("application/json") and not is_stream("application/jsonlines")
 
 
 def test_an_event_may_have_a_name() -> None:
@@ -47,8 +40,8 @@ def test_an_event_may_have_a_name() -> None:
 class Lines(HttpTextStream):
     stream = JSON_LINES
 
-    def part(self, text: str, tokens: Sequence[GeneratedToken], *, first: bool) -> bytes:
-        return self.stream.encode({"text": text, "first": first})
+    def part(self, text: str, tokens: Sequence[GeneratedToken]) -> bytes:
+        return self.stream.encode({"text": text})
 
 
 def test_new_text_is_sent_in_the_format_of_its_stream_with_the_headers_of_the_response() -> None:
@@ -59,8 +52,8 @@ def test_new_text_is_sent_in_the_format_of_its_stream_with_the_headers_of_the_re
     for text in ("Once", "Once upon", "Other"):
         lines.emit(text)
     assert [each.body for each in sent] == [
-        b'{"text":"Once","first":true}\n',
-        b'{"text":" upon","first":false}\n',
+        b'{"text":"Once"}\n',
+        b'{"text":" upon"}\n',
     ]
     assert {each.content_type for each in sent} == {"application/x-ndjson"}
     assert sent[0].headers == {"X-Unknown-Keys": "a"}

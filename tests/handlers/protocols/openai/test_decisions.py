@@ -55,11 +55,6 @@ def refuse(model: Served, path: str, body: Any) -> tuple[int, str]:
     return status, answer["error"]["message"]
 
 
-def logits_of(model: Served, text: str = FINE) -> dict[str, float]:
-    found = model.ask(text, top_k=None, function_to_apply="none")
-    return {each["label"]: each["score"] for each in found}
-
-
 def test_a_classifier_answers_with_the_probabilities_of_its_labels(served: Load) -> None:
     model = served(CLASSIFICATION)
     answer = decide(model, PREDICATE, CHOICE, LEVELS)
