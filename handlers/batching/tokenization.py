@@ -205,6 +205,11 @@ def features(encoding: Mapping[str, Any], index: int, names: Sequence[str]) -> d
     return found
 
 
+def lowest_limit(*limits: int | None) -> int | None:
+    """Return the lowest of some limits; None where there are none."""
+    return min(filter(None, limits), default=None)
+
+
 def check_length(length: int, max_tokens: int | None, what: str) -> None:
     """Check that a row is not longer than the model's limit.
 

@@ -30,7 +30,7 @@ from typing_extensions import TypedDict
 
 from ..batching.padding import Batch, Padding, run_by_shape, run_in_groups
 from ..batching.rows import Outputs, RowOutcome
-from ..batching.tokenization import Window, check_length, tokenize
+from ..batching.tokenization import Window, check_length, lowest_limit, tokenize
 from ..checkpoints.checkpoint import Checkpoint
 from ..config.handler_section import HandlerSection
 from ..config.messages import quote
@@ -375,8 +375,7 @@ class DonutTask(ImageQuestionTask):
     @property
     def max_tokens(self) -> int | None:
         """The maximum number of tokens of a prompt and its answer."""
-        limits = (super().max_tokens, self._generation.max_length)
-        return min((limit for limit in limits if limit), default=None)
+        return lowest_limit(super().max_tokens, self._generation.max_length)
 
 
 class DocumentImageTask(DonutTask):

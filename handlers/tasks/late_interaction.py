@@ -20,7 +20,13 @@ import numpy as np
 from transformers import PreTrainedConfig
 
 from ..batching.rows import Outputs, Row
-from ..batching.tokenization import check_length, features, read_in_lower_case, tokenize
+from ..batching.tokenization import (
+    check_length,
+    features,
+    lowest_limit,
+    read_in_lower_case,
+    tokenize,
+)
 from ..checkpoints.architecture import FAMILIES_OF_PAGES, base_class_for
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.colbert import OUTPUT, Colbert
@@ -122,7 +128,7 @@ class Task(TextTask[LateInteractionInput, Row]):
     @property
     def max_tokens(self) -> int | None:
         own = self.settings.max_length or self._colbert.tokenization.document_length
-        return min((each for each in (own, self.checkpoint.limit) if each), default=None)
+        return lowest_limit(own, self.checkpoint.limit)
 
     def parse(self, request: Request) -> LateInteractionInput:
         parameters: LateInteractionParameters = self.read_parameters(request.parameters)

@@ -20,7 +20,7 @@ from typing_extensions import TypedDict
 
 from ..batching.padding import Batch, Padding, pad, run_in_groups, run_padded
 from ..batching.rows import Outputs, Row, RowOutcome
-from ..batching.tokenization import PlainEncoding, Window, check_length, tokenize
+from ..batching.tokenization import PlainEncoding, Window, check_length, lowest_limit, tokenize
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.dual_encoder import (
     OUTPUT,
@@ -172,8 +172,7 @@ class Task(ImageTask):
     @property
     def max_tokens(self) -> int | None:
         """The maximum number of tokens of a text."""
-        limits = (self.settings.max_length, self.checkpoint.limit)
-        return min((limit for limit in limits if limit), default=None)
+        return lowest_limit(self.settings.max_length, self.checkpoint.limit)
 
     @property
     def limits(self) -> Limits:

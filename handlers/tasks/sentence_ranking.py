@@ -25,7 +25,7 @@ from typing_extensions import TypedDict
 
 from ..batching.padding import error_of_rows, run_padded
 from ..batching.rows import MIN_SHARED, Outputs, RowOutcome, after, shared_tokens
-from ..batching.tokenization import Window, check_length, read_in_lower_case, tokenize
+from ..batching.tokenization import Window, check_length, lowest_limit, read_in_lower_case, tokenize
 from ..checkpoints.architecture import attends_both_ways, base_class_for, is_decoder
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.cross_encoder import OUTPUT, CrossEncoder
@@ -202,8 +202,9 @@ class Task(PairTask[RankingInput]):
 
     @property
     def max_tokens(self) -> int | None:
-        limits = (self.settings.max_length or self.files.max_length, self.checkpoint.limit)
-        return min((limit for limit in limits if limit), default=None)
+        return lowest_limit(
+            self.settings.max_length or self.files.max_length, self.checkpoint.limit
+        )
 
     @classmethod
     def example_inputs(cls, text: str) -> Pair:
@@ -310,8 +311,7 @@ class Task(PairTask[RankingInput]):
         return self.truncation if wanted is None else wanted
 
     def length_limit(self, item: RankingInput) -> int | None:
-        limits = (self.max_tokens, item.parameters.max_length)
-        return min((limit for limit in limits if limit), default=None)
+        return lowest_limit(self.max_tokens, item.parameters.max_length)
 
     def name_of(self, item: RankingInput, number: int) -> str:
         return "text_pair" if item.is_pair else f"texts[{number}]"

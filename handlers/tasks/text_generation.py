@@ -28,7 +28,15 @@ from typing_extensions import TypedDict
 
 from ..batching.padding import Padding, pad, run_in_groups, run_padded
 from ..batching.rows import Outputs, RowOutcome, require_outputs
-from ..batching.tokenization import Text, Window, check_length, has_offsets, tokenize, window
+from ..batching.tokenization import (
+    Text,
+    Window,
+    check_length,
+    has_offsets,
+    lowest_limit,
+    tokenize,
+    window,
+)
 from ..checkpoints.checkpoint import Checkpoint
 from ..config.handler_section import HandlerSection
 from ..errors import BadRequest, RequestError, TextTooLong, Unprocessable, attempt
@@ -406,14 +414,12 @@ class Task(GenerationTask[Any]):
     @property
     def max_tokens(self) -> int | None:
         """The maximum number of tokens in a prompt."""
-        limits = (super().max_tokens, self.settings.max_total_tokens)
-        return min(filter(None, limits), default=None)
+        return lowest_limit(super().max_tokens, self.settings.max_total_tokens)
 
     @property
     def max_total_tokens(self) -> int | None:
         """The maximum number of tokens in a prompt and its new text together."""
-        limits = (self.checkpoint.limit, self.settings.max_total_tokens)
-        return min(filter(None, limits), default=None)
+        return lowest_limit(self.checkpoint.limit, self.settings.max_total_tokens)
 
     @property
     def padding(self) -> Padding:
@@ -586,8 +592,8 @@ class Task(GenerationTask[Any]):
             RequestTooLarge: there are too many.
         """
         ids.check(self.vocabulary)
-        limits = (truncate, self.max_tokens if self.truncation else None)
-        if limit := min(filter(None, limits), default=None):
+        limit = lowest_limit(truncate, self.max_tokens if self.truncation else None)
+        if limit:
             ids = ids.truncate(limit, self.tokenizer.truncation_side)
         check_length(len(ids), self.max_tokens, "the prompt")
         ids.check_length(self.max_characters)
@@ -655,8 +661,7 @@ class Task(GenerationTask[Any]):
     def _is_truncated(self, item: PromptInput, row: Window) -> bool:
         if has_offsets(row.encoding):
             return bool(row.encoding.overflowing)
-        limits = (item.parameters.truncate, self.max_tokens if self.truncation else None)
-        limit = min(filter(None, limits), default=None)
+        limit = lowest_limit(item.parameters.truncate, self.max_tokens if self.truncation else None)
         return limit is not None and len(row) >= limit
 
     def _prompt(self, item: PromptInput, row: Window) -> list[Prompt]:

@@ -43,6 +43,7 @@ from ..types.model_info import TEXT_COLUMN, Exports, ModelOutputs, TaskDescripti
 from ..types.parameters import ANY, Parameters, PipelineNames, check_text
 from ..types.request import Request
 from .base import BaseTask
+from .bases.labels import with_input_labels
 from .bases.spans import (
     Found,
     WordSpan,
@@ -172,7 +173,7 @@ class Task(TextTask[ExtractionInput, WordWindow]):
         name = "text" if isinstance(request.inputs, dict) else "inputs"
         text = check_text(inputs, name, self.max_characters)
         parameters: ExtractionParameters = self.read_parameters(
-            with_labels(dict(request.parameters), given)
+            with_input_labels(dict(request.parameters), given, LABEL_KEYS)
         )
         labels = read_labels(
             parameters.labels, min(self.settings.max_rows, MAX_LABELS), self.max_characters
@@ -370,12 +371,6 @@ def split_labels(inputs: Any) -> tuple[Any, dict[str, Any]]:
     if len(inputs) != len(labels) + 1 or "text" not in inputs:
         raise BadRequest('inputs must be a text or {"text": …, "labels": […]}.')
     return inputs["text"], labels
-
-
-def with_labels(parameters: dict[str, Any], labels: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a request, with the labels of its inputs where they have none."""
-    given = {name: each for name, each in parameters.items() if each is not None}
-    return given if not given.keys().isdisjoint(LABEL_KEYS) else {**labels, **given}
 
 
 def read_labels(

@@ -14,7 +14,13 @@ from transformers import BatchEncoding, PreTrainedConfig
 
 from ...batching.padding import Side
 from ...batching.rows import Outputs, Row
-from ...batching.tokenization import Window, check_length, read_in_lower_case, tokenize
+from ...batching.tokenization import (
+    Window,
+    check_length,
+    lowest_limit,
+    read_in_lower_case,
+    tokenize,
+)
 from ...checkpoints.architecture import base_class_for
 from ...checkpoints.checkpoint import Checkpoint
 from ...checkpoints.pooling import PoolingHead
@@ -177,7 +183,7 @@ class EmbeddingTask(TextTask[InputT, Row]):
     @property
     def max_tokens(self) -> int | None:
         own = self.settings.max_length or self.modules.limits.max_seq_length
-        return min((each for each in (own, self.checkpoint.limit) if each), default=None)
+        return lowest_limit(own, self.checkpoint.limit)
 
     def read_text(self, text: Any, name: str, parameters: PromptParameters) -> EmbeddedText:
         """Return a text, or a :class:`TokenIds`, with the prompt that parameters name.
@@ -278,8 +284,8 @@ class EmbeddingTask(TextTask[InputT, Row]):
         return Window({**row.features, **self._prompt_mask(text, row, cut)}, row.encoding)
 
     def _of_ids(self, text: EmbeddedText, ids: TokenIds) -> Row:
-        limits = (self.max_tokens if text.truncate else None, text.max_length)
-        if limit := min(filter(None, limits), default=None):
+        limit = lowest_limit(self.max_tokens if text.truncate else None, text.max_length)
+        if limit:
             ids = ids.truncate(limit, text.side)
         check_length(len(ids), self.max_tokens, "the text")
         others = set(self.tokenizer.model_input_names) - {"input_ids", "attention_mask"}

@@ -19,7 +19,7 @@ from typing_extensions import TypedDict
 
 from ...batching.padding import ArrayRow, Batch
 from ...batching.rows import Outputs
-from ...batching.tokenization import check_length, tokenize
+from ...batching.tokenization import check_length, lowest_limit, tokenize
 from ...checkpoints.checkpoint import Checkpoint
 from ...checkpoints.graph_inputs import ArrayInputs
 from ...config.handler_section import HandlerSection
@@ -315,8 +315,7 @@ class ImageQuestionTask(ImageTask):
     @property
     def max_tokens(self) -> int | None:
         """The maximum number of tokens of a question."""
-        limits = (self.settings.max_length, self.checkpoint.limit)
-        return min((limit for limit in limits if limit), default=None)
+        return lowest_limit(self.settings.max_length, self.checkpoint.limit)
 
     @property
     def limits(self) -> Limits:

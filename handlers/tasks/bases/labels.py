@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -59,13 +59,18 @@ def split_inputs(inputs: Any) -> tuple[Any, dict[str, Any]]:
     return {key: value for key, value in inputs.items() if key not in LABEL_KEYS}, labels
 
 
-def with_input_labels(parameters: dict[str, Any], labels: dict[str, Any]) -> dict[str, Any]:
+def with_input_labels(
+    parameters: dict[str, Any], labels: Mapping[str, Any], keys: Collection[str] = LABEL_KEYS
+) -> dict[str, Any]:
     """Return the parameters of a request, with the labels of its inputs where they have none.
 
     `null` means the default, here as elsewhere: the labels of the inputs.
+
+    Args:
+        keys: the names of the parameter that has labels.
     """
     given = {name: each for name, each in parameters.items() if each is not None}
-    return given if not given.keys().isdisjoint(LABEL_KEYS) else {**labels, **given}
+    return given if not given.keys().isdisjoint(keys) else {**labels, **given}
 
 
 def best_labels(labels: Sequence[str], scores: npt.NDArray[Any], top_k: int | None) -> list[Label]:

@@ -20,6 +20,7 @@ from ...batching.tokenization import (
     check_length,
     features,
     has_offsets,
+    lowest_limit,
     tokenize,
     without_excess,
 )
@@ -227,8 +228,7 @@ class TextTask(BaseTask[InputT, RowT]):
     @cached_property
     def max_tokens(self) -> int | None:
         """The maximum number of tokens in a row: `max_length` or the checkpoint's limit."""
-        limits = [self.settings.max_length, self.checkpoint.limit]
-        return min((limit for limit in limits if limit), default=None)
+        return lowest_limit(self.settings.max_length, self.checkpoint.limit)
 
     @property
     def max_total_tokens(self) -> int | None:
