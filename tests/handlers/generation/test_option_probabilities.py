@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -232,13 +233,11 @@ def test_an_explanation_looks_for_the_text_in_its_prompt_once(
     load: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = load()
-    task, found = model.engine.task, []
-    text_in_question = task.text_in_question
-    monkeypatch.setattr(
-        task, "text_in_question", lambda item: found.append(item) or text_in_question(item)
-    )
+    task: Any = model.engine.task
+    found = Mock(wraps=task.text_in_question)
+    monkeypatch.setattr(task, "text_in_question", found)
     model.engine.explain([Request(QUESTIONS[2], EXPLAINED)])
-    assert len(found) == 1
+    assert found.call_count == 1
 
 
 def test_another_option_may_be_explained(load: Callable[..., Served]) -> None:
