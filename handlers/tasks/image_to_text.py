@@ -33,9 +33,9 @@ from ..telemetry.metrics import Meter
 from ..types.model_info import Exports, ModelOutputs, TaskDescription
 from ..types.parameters import ANY, PipelineNames
 from ..types.request import Request
+from .bases.generated_text import Details, details
 from .bases.image import IMAGE_ROWS, ImageRow, ImageTask, image_wire
 from .bases.media import MediaInput
-from .text_generation import Details, details
 
 # The model types that write about an image without a prompt or a chat.
 MODEL_TYPES = ("blip", "git", "vision-encoder-decoder")

@@ -11,8 +11,8 @@ from typing import NotRequired
 from typing_extensions import TypedDict
 
 from ..types.model_info import Generation, ModelOutputs, Rows, TaskDescription, Wire
+from .bases.generated_text import Details
 from .text2text_generation import TextToTextTask
-from .text_generation import Details
 
 
 class Summary(TypedDict):

@@ -27,7 +27,7 @@ from ..generation.stopping import GenerationState
 from ..types.model_info import Generation, ModelOutputs, Rows, TaskDescription, Wire
 from ..types.parameters import ANY, PipelineNames, check_text
 from ..types.request import Request, TextStream
-from .text_generation import Details, GenerationTask, details
+from .bases.generated_text import Details, GenerationTask, details
 
 Truncation = bool | Literal["longest_first", "only_first", "do_not_truncate"]
 # The defaults of the pipelines, where neither request nor checkpoint says otherwise.

@@ -25,8 +25,8 @@ from ..config.messages import enumerate_names, quote
 from ..errors import Unprocessable
 from ..types.model_info import Generation, ModelOutputs, Rows, TaskDescription, Wire
 from ..types.request import Request
+from .bases.generated_text import Details
 from .text2text_generation import Preset, TextInput, TextToTextParameters, TextToTextTask
-from .text_generation import Details
 
 PAIR = re.compile("translation_(.+)_to_(.+)")
 CODES = ("src_lang", "tgt_lang")

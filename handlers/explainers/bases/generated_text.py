@@ -38,8 +38,8 @@ from ...compat.captum import (
 from ...errors import BadRequest, DeadlineExceeded, RequestError, TextTooLong, attempt
 from ...process.deadline import Deadline
 from ...process.ranks import seeded
+from ...tasks.bases.generated_text import GenerationTask
 from ...tasks.text2text_generation import TextToTextTask
-from ...tasks.text_generation import GenerationTask
 from ...types.parameters import ExplanationParameters, Granularity, check_text
 from ...types.request import RequestState
 from ..base import Attribution, AttributionTarget
