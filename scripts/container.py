@@ -14,7 +14,11 @@ from functools import partial
 from pathlib import Path
 
 import typer
+from yaml import YAMLError
 
+from hf_serve.handlers.checkpoints.checkpoint_files import CONFIG
+from hf_serve.handlers.checkpoints.unread_files import CODE
+from hf_serve.handlers.config.documents import parse_yaml
 from hf_serve.handlers.errors import KitError, WrongConfig
 from hf_serve.hosts.archives import MANIFEST, SUFFIXES
 from hf_serve.hosts.command_line import plain_errors
@@ -30,6 +34,8 @@ PORT_VARIABLES = ("AIP_HTTP_PORT", "SAGEMAKER_BIND_TO_PORT", "PORT")
 REVISION_VARIABLES = ("HF_REVISION", "HF_MODEL_REVISION")
 TOKEN_VARIABLES = ("HF_TOKEN", "HF_HUB_TOKEN", "HF_API_TOKEN")
 TRUE = frozenset({"1", "true", "yes", "y", "t", "on"})
+# The section of a YAML that describes a model.
+SECTION = "handler"
 # Hugging Face's container has its predictions here.
 PREDICT_ROUTE = "/predict"
 
@@ -134,7 +140,8 @@ def is_archive(path: Path) -> bool:
 
 def _models(environment: Mapping[str, str], mounted: Sequence[str]) -> tuple[str, ...]:
     model, folder = environment.get("HF_MODEL_ID", ""), environment.get("HF_MODEL_DIR", "")
-    if model and folder:
+    # Hugging Face's container downloads to the folder, which is empty then.
+    if model and folder and _models_in(Path(folder)):
         raise WrongConfig("HF_MODEL_DIR", f"is {folder} and HF_MODEL_ID is {model}", "set one")
     if model:
         return (model,)
@@ -152,12 +159,34 @@ def _models(environment: Mapping[str, str], mounted: Sequence[str]) -> tuple[str
 
 
 def _models_in(folder: Path) -> tuple[str, ...]:
-    """Return the archives in a folder, its YAML files, or the folder itself if it has others."""
+    """Return the archives in a folder, its YAML files, or the folder itself if it has others.
+
+    Raises:
+        WrongConfig: it has code that other containers run.
+    """
     files = sorted(folder.iterdir()) if folder.is_dir() else []
-    for endings in (SUFFIXES, YAMLS):
-        if found := [str(file) for file in files if file.name.endswith(endings)]:
-            return tuple(found)
+    if found := [str(file) for file in files if file.name.endswith(SUFFIXES)]:
+        return tuple(found)
+    is_checkpoint = (folder / CONFIG).is_file()
+    yamls = [file for file in files if file.name.endswith(YAMLS)]
+    if found := [str(file) for file in yamls if not is_checkpoint or _describes_model(file)]:
+        return tuple(found)
+    if code := next((name for name in CODE if (folder / name).is_file()), None):
+        raise WrongConfig(
+            str(folder),
+            f"has {code}, which is not run by itself",
+            "add a YAML to the folder that names it as handler.custom, or remove it",
+        )
     return (str(folder),) if files else ()
+
+
+def _describes_model(path: Path) -> bool:
+    """Return whether a YAML is of this kit, or one that cannot be read: its load says why."""
+    try:
+        document = parse_yaml(path.read_text("utf-8"))
+    except (OSError, ValueError, YAMLError):
+        return True
+    return isinstance(document, dict) and SECTION in document
 
 
 def _mode_of(task: str) -> str | None:
@@ -170,9 +199,9 @@ def _mode_of(task: str) -> str | None:
         return None
     # This import loads torch, which `--help` does not need.
     from hf_serve.handlers.config.handler_section import modes  # noqa: PLC0415
-    from hf_serve.scripts.hub.mode_detection import mode_of_hub_task  # noqa: PLC0415
+    from hf_serve.scripts.hub.mode_detection import mode_of_task  # noqa: PLC0415
 
-    if mode := mode_of_hub_task(task):
+    if mode := mode_of_task(task):
         return mode
     raise WrongConfig(
         "HF_TASK", f"is {task}, which is not supported", f"set one of {', '.join(modes())}"

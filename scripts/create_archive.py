@@ -14,7 +14,7 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from hf_serve.handlers.checkpoints.unread_files import describe_unread_of
+from hf_serve.handlers.checkpoints.unread_files import describe_unread_of, unread_files
 from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.errors import KitError
 from hf_serve.hosts.command_line import plain_errors
@@ -128,7 +128,7 @@ def _shown(path: Path, make: partial[Archive]) -> Archive:
 def _warnings(path: Path) -> Iterator[str]:
     """Yield what an archive has not of a checkpoint and of a YAML's folder."""
     config = ModelConfig.read(path)
-    if left_out := describe_unread_of(checkpoint_of(path, config), config.handler):
+    if left_out := describe_unread_of(checkpoint_of(path, config), config.handler, unread_files):
         yield left_out
     if requirements := requirements_of(path):
         yield _not_installed(requirements)

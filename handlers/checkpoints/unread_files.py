@@ -11,7 +11,7 @@ vectors, and what is left out is said.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +24,8 @@ from .checkpoint_files import BGE_M3, files_in
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
+
+Find = Callable[[Collection[str]], list[str]]
 
 SETFIT = "config_setfit.json"
 SETFIT_HEAD = "model_head.pkl"
@@ -41,6 +43,8 @@ PARTS = re.compile(
     re.IGNORECASE,
 )
 SHOWN = 3
+# Code that the containers of Hugging Face and SageMaker run, and this kit where the YAML names it.
+CODE = ("handler.py", "code/inference.py")
 
 
 def unread_parts(names: Collection[str]) -> list[str]:
@@ -51,6 +55,11 @@ def unread_parts(names: Collection[str]) -> list[str]:
     return sorted(found - {*BGE_M3} if {*BGE_M3} <= {*names} else found)
 
 
+def unread_files(names: Collection[str]) -> list[str]:
+    """Return the files with parts of a model or with code that are not read by themselves."""
+    return unread_parts(names) + [name for name in CODE if name in names]
+
+
 def describe_unread(parts: Collection[str]) -> str | None:
     """Return what is left out of a model, as a sentence; None where nothing is."""
     if not parts:
@@ -59,17 +68,21 @@ def describe_unread(parts: Collection[str]) -> str | None:
     more = f" and {len(parts) - SHOWN:,} others" if len(parts) > SHOWN else ""
     kind = ", the head of a SetFit classifier," if [*parts] == [SETFIT_HEAD] else ""
     verb = "is" if len(parts) == 1 else "are"
-    return f"{shown}{more}{kind} {verb} left out: answers come from the model without it."
+    code = next((name for name in CODE if name in parts), "")
+    remedy = f" {code} runs where the YAML names it as handler.custom." if code else ""
+    return f"{shown}{more}{kind} {verb} left out: answers come from the model without it.{remedy}"
 
 
-def describe_unread_of(directory: Path, handler: HandlerSection) -> str | None:
+def describe_unread_of(
+    directory: Path, handler: HandlerSection, find: Find = unread_parts
+) -> str | None:
     """Return what is left out of the model in a folder, as a sentence; None where nothing is.
 
     Code of the user's own may read any file, and then nothing is said.
     """
     if handler.custom or handler.mode == CUSTOM_MODE or not directory.is_dir():
         return None
-    return describe_unread(unread_parts(files_in(directory)))
+    return describe_unread(find(files_in(directory)))
 
 
 def is_setfit(names: Collection[str]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ..errors import WrongConfig
@@ -13,6 +13,8 @@ KEY = "handler.custom"
 # The class of Hugging Face's handler.py, and the functions of SageMaker's inference.py.
 ENDPOINT_HANDLER = "EndpointHandler"
 FUNCTIONS = ("model_fn", "input_fn", "predict_fn", "output_fn", "transform_fn")
+# Parts of statements that define names.
+PARTS = (ast.stmt, ast.excepthandler, ast.Name, ast.Tuple)
 
 
 def find(directory: Path, name: str) -> Path:
@@ -44,13 +46,18 @@ def defines_inference_code(path: Path) -> bool:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):  # The load reports it, with its line.
         return False
-    return not {ENDPOINT_HANDLER, *FUNCTIONS}.isdisjoint(_defined_names(tree))
+    return not {ENDPOINT_HANDLER, *FUNCTIONS}.isdisjoint(_defined_names(tree.body))
 
 
-def _defined_names(tree: ast.Module) -> Iterator[str]:
-    """Yield the names of classes, functions and imports at the top of a file."""
-    for node in tree.body:
+def _defined_names(statements: Iterable[ast.AST]) -> Iterator[str]:
+    """Yield the names that statements define, also those below a condition or in a `try`."""
+    for node in statements:
         if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             yield node.name
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             yield from (alias.asname or alias.name for alias in node.names)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        else:
+            children = ast.iter_child_nodes(node)
+            yield from _defined_names(each for each in children if isinstance(each, PARTS))

@@ -23,16 +23,19 @@ from PIL import Image
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from ..config.custom_file import ENDPOINT_HANDLER, FUNCTIONS, KEY
-from ..errors import WrongConfig
+from ..errors import BadRequest, WrongConfig
 from ..http.request import preferred
 from ..http.response import JSON, encode_json
 from ..media.images import IMAGE_TYPES
 from ..tasks.custom_code import CustomCodeFailed, call, load_error
+from ..types.parameters import json_type
 from ..types.request import RequestBody, ResponseBody
 
 BYTES = "application/octet-stream"
 CONTENT_TYPE = re.compile(r"[\w.+-]{1,60}/[\w.+-]{1,60}(; ?charset=[\w-]{1,20})?", re.ASCII)
 CALL = f"{ENDPOINT_HANDLER}.__call__"
+# One of them is in each body; Vertex AI sends instances.
+INPUT_KEYS = frozenset({"inputs", "instances"})
 # `transform_fn` takes their place.
 STEPS = ("input_fn", "predict_fn", "output_fn")
 LoadModel = Callable[[], Callable[..., Any]]
@@ -103,8 +106,10 @@ class EndpointHandler(InferenceCode):
             raise load_error(error, path, f"whose {ENDPOINT_HANDLER} fails") from error
 
     def respond(self, body: RequestBody) -> ResponseBody:
-        result = call(self._handler, CALL, self.file, body.decode())
-        return self.encoded(result, body.accept, CALL)
+        data = body.decode()
+        if INPUT_KEYS.isdisjoint(data):
+            raise BadRequest("The body has no inputs; send the input under that key.")
+        return self.encoded(call(self._handler, CALL, self.file, data), body.accept, CALL)
 
 
 @dataclass(frozen=True)
@@ -211,11 +216,17 @@ class InferenceScript(InferenceCode):
 
 
 def predict(data: Any, model: Callable[..., Any]) -> Any:
-    """Return what a model returns for decoded data."""
+    """Return what a model returns for decoded data: all of an object without inputs is one.
+
+    Raises:
+        BadRequest: its parameters are no object.
+    """
     if not isinstance(data, dict):
         return model(data)
-    inputs = data.pop("inputs", data)
-    return model(inputs, **(data.get("parameters") or {}))
+    parameters = data.pop("parameters", None) or {}
+    if not isinstance(parameters, dict):
+        raise BadRequest(f"parameters must be an object, and is {json_type(parameters)}.")
+    return model(data.get("inputs", data), **parameters)
 
 
 def _accepted(body: RequestBody) -> str:

@@ -6,7 +6,10 @@ from ..registry import PROTOCOLS
 from ..types.model_info import ModelInfo
 from . import describe
 from .base import BaseProtocol
-from .inference_code import InferenceCodeProtocol
+from .inference_code import InferenceCodeProtocol, StatusProtocol
+
+# Protocols with paths that tell whether a model answers, which its own code does not read.
+WITH_STATUS = ("openai", "open_inference", "text_embeddings_inference")
 
 
 def kinds() -> list[type[BaseProtocol]]:
@@ -20,5 +23,6 @@ def kinds() -> list[type[BaseProtocol]]:
 def create(model: ModelInfo) -> list[BaseProtocol]:
     """Return one instance of each protocol for a model; its own code reads each body by itself."""
     if model.inference_code:
-        return [describe.Protocol(model), InferenceCodeProtocol(model)]
+        status = [StatusProtocol(PROTOCOLS.load(name)(model)) for name in WITH_STATUS]
+        return [describe.Protocol(model), *status, InferenceCodeProtocol(model)]
     return [kind(model) for kind in kinds()]

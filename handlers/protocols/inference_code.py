@@ -6,6 +6,8 @@
     image/*                     {"inputs": the image, in RGB}
     audio/*, other types        {"inputs": the bytes}
 
+Every model has paths that tell whether it answers, such as v2/models/M/ready.
+
 https://huggingface.co/docs/inference-endpoints/guides/custom_handler
 https://huggingface.co/docs/sagemaker/inference#user-defined-code-and-modules
 """
@@ -14,6 +16,8 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+from base64 import b64encode
 from collections.abc import Sequence
 from functools import partial
 from io import StringIO
@@ -25,11 +29,37 @@ from ..http.request import HttpRequest
 from ..http.response import JSON, HttpResponse
 from ..media.images import read_image
 from ..types.request import Request, RequestBody
-from .base import BaseProtocol, ParsedRequest
+from .base import NO_BODY, BaseProtocol, ParsedRequest
 from .result_formats import CSV
 
 IMAGES = ("image/", "application/x-image")
 INPUTS = "inputs"
+STATUS = re.compile(
+    r"info|(v1/)?models(/[^:]+)?|v2/health/(live|ready)|v2/models(/[^/]+(/versions/[^/]+)?/ready)?"
+)
+
+
+class StatusProtocol(BaseProtocol):
+    """The paths of another protocol that tell which model there is, and whether it answers."""
+
+    body_keys = NO_BODY
+
+    def __init__(self, protocol: BaseProtocol) -> None:
+        super().__init__(protocol.model)
+        self._protocol = protocol
+
+    def recognises(self, http_request: HttpRequest) -> bool:
+        is_status = STATUS.fullmatch(http_request.path) is not None
+        return is_status and self._protocol.recognises(http_request)
+
+    def parse(self, http_request: HttpRequest) -> ParsedRequest:
+        return self._protocol.parse(http_request)
+
+    def write(self, parsed: ParsedRequest, outcomes: Sequence[Any]) -> HttpResponse:
+        return self._protocol.write(parsed, outcomes)
+
+    def error_response(self, http_request: HttpRequest, error: RequestError) -> HttpResponse:
+        return self._protocol.error_response(http_request, error)
 
 
 class InferenceCodeProtocol(BaseProtocol):
@@ -69,26 +99,23 @@ def _content(http_request: HttpRequest) -> str | bytes:
         return str(http_request.text) if is_text or not http_request.type else bytes(raw)
     if isinstance(raw, str):
         return raw
-    # TorchServe has read the JSON, or it is a form.
-    return json.dumps(http_request.content if raw is None else raw)
+    # TorchServe has read the JSON, or it is a form, whose files are in base64.
+    content = http_request.content if raw is None else raw
+    return json.dumps(content, default=lambda file: b64encode(file).decode())
 
 
 def _decode(http_request: HttpRequest, max_pixels: int) -> dict[str, Any]:
     """Return the content of a body as an object.
 
     Raises:
-        RequestError: it cannot be decoded, or has no inputs.
+        RequestError: it cannot be decoded.
     """
     if http_request.type.startswith(IMAGES):
         return {INPUTS: read_image(bytes(http_request.raw), "The body", max_pixels)}
     if http_request.type == CSV:
         return {INPUTS: _rows(str(http_request.text))}
     content = http_request.content
-    if not isinstance(content, dict):
-        return {INPUTS: content}
-    if INPUTS not in content:
-        raise BadRequest(f"The body has no {INPUTS}; send the input under that key.")
-    return dict(content)
+    return dict(content) if isinstance(content, dict) else {INPUTS: content}
 
 
 def _rows(text: str) -> list[Any]:

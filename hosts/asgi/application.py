@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
@@ -231,13 +231,32 @@ class Application:
         if found is None and request.method == "GET":
             found = ABOUT_MODEL.fullmatch(path)
         if found is None:
-            return find_route(path, request.query_params), True
+            route = find_route(path, request.query_params)
+            return (route, True) if route.model else await self._unnamed(request, route)
         groups = found.groupdict(default="")
-        entry = await self._known(groups.get("named") or groups["model"])
+        # OpenAI's path has the name of a model or of one of its adapters.
+        named = groups.get("named")
+        entry = await (self._named(named) if named else self._known(groups["model"]))
         version = groups["version"]
         # Triton's versions are whole numbers.
         version = entry.version if entry.version == f"{version}.0" else version
         return Route(entry.name, version, {"url_path": path.lstrip("/")}), False
+
+    async def _unnamed(self, request: Request, route: Route) -> tuple[Route, bool]:
+        """Return the route of `/invocations` without TorchServe's `model_name`.
+
+        Raises:
+            UnknownModel: no model has the name that the request gives in another way.
+            ModelNotNamed: several models could answer.
+        """
+        name = request.query_params.get("model") or request.headers.get(MODEL_HEADER, "")
+        if name:
+            return replace(route, model=(await self._named(name)).name), False
+        models = (await self._backend.models(KNOWN_MAX_AGE)).values()
+        serving = [each.name for each in models if each.state != State.FAILED]
+        if len(serving) > 1:
+            raise ModelNotNamed(request.scope["path"], sorted(serving), "in the header X-Model")
+        return route, True
 
     async def _stored_response(self, request: Request, response_id: str) -> Route:
         """Return the route to the model that has made a response.
@@ -272,10 +291,8 @@ class Application:
         if not name and address.names_model_in_body:
             name = await name_in_body(body, request.headers)
         models = await self._backend.models(KNOWN_MAX_AGE)
-        if name and name not in models and name not in PLACEHOLDERS:
-            return await self._owner(name)
-        if name in models:
-            return (await self._known(name)).name
+        if name and (name in models or name not in PLACEHOLDERS):
+            return (await self._named(name)).name
         if len(models) == 1:
             return (await self._known(next(iter(models)))).name
         return await self._able(address)
@@ -298,19 +315,18 @@ class Application:
         key = "as `model` in the body" if address.names_model_in_body else "in the header X-Model"
         raise ModelNotNamed(address.path, sorted(able), key)
 
-    async def _owner(self, name: str) -> str:
-        """Return the model that has an adapter of a name, or a model that is new.
+    async def _named(self, name: str) -> ModelEntry:
+        """Return the model that has a name, or an adapter of it.
 
         Raises:
             UnknownModel: there is none.
+            NotLoaded: it did not load.
         """
-        models = await self._backend.described_models()
-        if name in models:
-            return (await self._known(name)).name
-        for each in models.values():
-            if name in each.adapters:
-                return each.name
-        raise UnknownModel(name, sorted(models))
+        if name not in await self._backend.models(KNOWN_MAX_AGE):
+            for each in (await self._backend.described_models()).values():
+                if name in each.adapters:
+                    return each
+        return await self._known(name)
 
     async def _known(self, name: str) -> ModelEntry:
         """Return the entry of a model.

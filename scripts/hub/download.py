@@ -21,7 +21,7 @@ from hf_serve.handlers.checkpoints.lora import (
     check_files,
     read_settings,
 )
-from hf_serve.handlers.checkpoints.unread_files import unread_parts
+from hf_serve.handlers.checkpoints.unread_files import unread_files
 from hf_serve.handlers.config.handler_section import CUSTOM_MODE, HandlerSection
 from hf_serve.handlers.errors import KitError, WrongCheckpoint, WrongConfig
 from hf_serve.scripts.hub.checkpoint_files import adapter_files, checkpoint_files
@@ -163,7 +163,8 @@ def _complete(handler: HandlerSection, snapshot: Snapshot, hub: Hub, staging: St
     required += [*own_code, *added]
     staging.keep_only(required)
     source = source_of(snapshot, handler.revision, required, staging.folder)
-    return source.model_copy(update={"left_out": unread_parts(names)})
+    left_out = [] if handler.custom else unread_files(names)
+    return source.model_copy(update={"left_out": left_out})
 
 
 def _model_name(handler: HandlerSection) -> str:

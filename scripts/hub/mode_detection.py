@@ -40,6 +40,14 @@ MODES_OF_HUB_TASKS = {
     "text_classification": "sequence_classification",
     "text_ranking": "sentence_ranking",
 }
+# Other names of tasks, in transformers and in Hugging Face's containers.
+MODES_OF_OTHER_TASKS = {
+    "ner": "token_classification",
+    "sentence_embeddings": "sentence_embedding",
+    "sentiment_analysis": "sequence_classification",
+    "text_to_audio": "text_to_speech",
+    "vqa": "visual_question_answering",
+}
 # Of the modes that load the same class, the one for a checkpoint of which nothing else is known.
 USUAL = (
     "text2text_generation",
@@ -179,6 +187,15 @@ def mode_of_hub_task(hub_task: str | None) -> str | None:
     name = (hub_task or "").replace("-", "_")
     mode = MODES_OF_HUB_TASKS.get(name, name)
     return mode if mode in modes() else None
+
+
+def mode_of_task(task: str) -> str | None:
+    """Return the mode of a task as a pipeline or a container is given one; None for others.
+
+    `sentence-similarity` compares sentences there, and on the hub it is what their vectors are for.
+    """
+    name = task.replace("-", "_")
+    return name if name in modes() else MODES_OF_OTHER_TASKS.get(name) or mode_of_hub_task(task)
 
 
 def _candidates(checkpoint: Checkpoint, architecture: str) -> list[str]:

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from hf_serve.handlers import formats, tasks
 from hf_serve.handlers.checkpoints.checkpoint import Checkpoint
 from hf_serve.handlers.checkpoints.checkpoint_files import INDEX, files_in
-from hf_serve.handlers.checkpoints.unread_files import describe_unread, unread_parts
+from hf_serve.handlers.checkpoints.unread_files import describe_unread, unread_files
 from hf_serve.handlers.config.handler_section import AUTO, HandlerSection, save_modes
 from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.errors import ConfigError, WrongCheckpoint, summarize
@@ -178,7 +178,7 @@ def _checked(
         fastest=_fastest(detected.mode),
         is_explained=_is_explained(detected.mode),
         refusal=refusal,
-        left_out=describe_unread(unread_parts(found.sizes)),
+        left_out=describe_unread(unread_files(found.sizes)),
     )
 
 

@@ -57,8 +57,9 @@ def test_vertex_ais_variables_name_port_and_routes() -> None:
         (["config.json", "model.safetensors"], [""]),
         (["a.mar", "b.mar", "notes.txt"], ["a.mar", "b.mar"]),
         (["a.yaml", "calibration.jsonl"], ["a.yaml"]),
+        (["config.json", "params.yaml"], [""]),
     ],
-    ids=["checkpoint", "archives", "yaml"],
+    ids=["checkpoint", "archives", "yaml", "checkpoint with another YAML"],
 )
 @pytest.mark.parametrize("named", [True, False], ids=["HF_MODEL_DIR", "mounted"])
 def test_a_folder_has_a_checkpoint_archives_or_yaml_files(
@@ -71,11 +72,32 @@ def test_a_folder_has_a_checkpoint_archives_or_yaml_files(
     assert settings.models == tuple(str(tmp_path / name) for name in expected)
 
 
+@pytest.mark.parametrize("name", ["handler.py", "code/inference.py"])
+def test_code_that_other_containers_run_is_not_left_out_in_silence(
+    name: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    for each in ("config.json", name):
+        (tmp_path / each).touch()
+    with refused(WrongConfig, str(tmp_path), name, "handler.custom"):
+        ContainerSettings.read({"SM_MODEL_DIR": str(tmp_path)}, ["/nowhere"])
+    (tmp_path / "own.yaml").write_text("handler: {}", encoding="utf-8")
+    settings = ContainerSettings.read({"SM_MODEL_DIR": str(tmp_path)}, ["/nowhere"])
+    assert settings.models == (str(tmp_path / "own.yaml"),)
+
+
+def test_an_id_is_served_where_the_folder_for_its_files_is_empty(tmp_path: Path) -> None:
+    environment = {**MODEL, "HF_MODEL_DIR": str(tmp_path)}
+    assert ContainerSettings.read(environment).models == ("org/name",)
+    (tmp_path / "config.json").touch()
+    with refused(WrongConfig, "HF_MODEL_DIR", "HF_MODEL_ID"):
+        ContainerSettings.read(environment)
+
+
 @pytest.mark.parametrize(
     ("environment", "words"),
     [
         ({"HF_MODEL_DIR": "/nowhere"}, ["HF_MODEL_DIR", "/nowhere"]),
-        ({**MODEL, "HF_MODEL_DIR": "/here"}, ["HF_MODEL_DIR", "HF_MODEL_ID"]),
         ({**MODEL, "AIP_STORAGE_URI": "gs://bucket/model"}, ["AIP_STORAGE_URI", "gs://bucket"]),
         ({**MODEL, "HF_TRUST_REMOTE_CODE": "1"}, ["HF_TRUST_REMOTE_CODE"]),
         ({**MODEL, "SAGEMAKER_PROGRAM": "inference.py"}, ["SAGEMAKER_PROGRAM", "inference.py"]),

@@ -14,7 +14,7 @@ import pytest
 
 from hf_serve.handlers import tasks
 from hf_serve.handlers.checkpoints.checkpoint_files import missing_config, missing_weights
-from hf_serve.handlers.checkpoints.unread_files import describe_unread, unread_parts
+from hf_serve.handlers.checkpoints.unread_files import describe_unread, unread_files, unread_parts
 from hf_serve.handlers.config.handler_section import HandlerSection
 from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.engine import Engine
@@ -121,6 +121,11 @@ def test_parts_of_a_model_in_files_of_their_own_are_found(
     names: list[str], parts: list[str]
 ) -> None:
     assert unread_parts(names) == parts
+
+
+def test_code_of_other_containers_is_named_with_the_key_that_runs_it() -> None:
+    found = unread_files(["config.json", "code/inference.py", "inference.py"])
+    assert describe_unread(found) == Sentence("code/inference.py", "handler.custom")
 
 
 def test_many_files_are_counted() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable
 from io import BytesIO
@@ -128,6 +129,7 @@ def test_the_script_of_the_documentation_answers_with_the_model_of_the_mode(
         ("Ähre".encode(), "text/plain", {"inputs": "Ähre"}),
         (b"inputs\none\ntwo\n", "text/csv", {"inputs": ["one", "two"]}),
         (b"a,b\n1,2\n", "text/csv", {"inputs": [{"a": "1", "b": "2"}]}),
+        (b'{"instances": [1], "parameters": {}}', JSON, {"instances": [1], "parameters": {}}),
     ],
 )
 def test_a_body_is_decoded_by_its_type(
@@ -155,6 +157,69 @@ def test_images_come_decoded_and_other_files_as_bytes(load: Load) -> None:
     response = model.post(b"RIFF\x00\xff", "audio/wav", accept="*/*")
     assert (response.content_type, response.body) == ("application/octet-stream", b"RIFF")
     assert model.refuse(b"no image", "image/png")[0] == 400
+
+
+def test_a_form_may_have_a_file(load: Load) -> None:
+    row: Any = {"inputs": b"\x89PNG\xff", "parameters": '{"k": 1}'}
+    headers = {"content-type": "multipart/form-data", "inputs": {"content-type": "image/png"}}
+    code = """
+        class EndpointHandler:
+            def __init__(self, path=""): ...
+
+            def __call__(self, data):
+                return [len(data["inputs"]), data["parameters"]]
+    """
+    (response,) = load(code).responses((row, headers))
+    assert read_json(response.body) == [5, {"k": 1}]
+    script = "def model_fn(path): ...\ndef transform_fn(model, body, *types): return body"
+    (response,) = load(script, "inference.py").responses((row, headers))
+    assert read_json(response.body) == {"inputs": "iVBOR/8=", "parameters": {"k": 1}}
+
+
+def test_a_script_gets_objects_without_inputs(
+    load: Load, folder: Path, checkpoint: Callable[..., Path]
+) -> None:
+    script = "def model_fn(path): ...\ndef predict_fn(data, model): return data"
+    assert load(script, "inference.py").ask(b'{"text": "a"}') == {"text": "a"}
+    shutil.copytree(checkpoint("question_answering"), folder, dirs_exist_ok=True)
+    script = "def output_fn(prediction, accept): return prediction"
+    model = load(script, "inference.py", "question_answering")
+    body = b'{"question": "Who sings?", "context": "Ada sings.", "parameters": {"top_k": 2}}'
+    assert len(model.ask(body)) == 2
+    assert model.refuse(b'{"inputs": "a", "parameters": [1]}') == (400, Sentence("parameters"))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "class Other(Base): ...\nEndpointHandler = Other",
+        "if True:\n    class EndpointHandler(Base): ...",
+        "try:\n    import missing\nexcept ImportError:\n    class EndpointHandler(Base): ...",
+    ],
+    ids=["assigned", "condition", "except"],
+)
+def test_a_class_may_be_defined_in_other_statements(load: Load, code: str) -> None:
+    base = (
+        "class Base:\n    def __init__(self, path): ...\n    def __call__(self, data): return 1\n"
+    )
+    assert load(base + code).ask(b'{"inputs": 1}') == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("v1/models/model", {"id": "model", "ready": True}),
+        ("v2/models/model/ready", {"name": "model", "ready": True}),
+        ("v2/health/ready", {"ready": True}),
+        ("info", {"model_pipeline_tag": "custom"}),
+    ],
+)
+def test_the_paths_that_tell_whether_it_answers_are_those_of_every_model(
+    load: Load, path: str, expected: dict[str, Any]
+) -> None:
+    (response,) = load(ECHO).responses(({}, {"url_path": path}))
+    assert response.status == 200, response.body
+    assert expected.items() <= read_json(response.body).items()
 
 
 def test_arrays_and_tensors_are_lists(load: Load) -> None:

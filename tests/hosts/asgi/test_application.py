@@ -126,6 +126,20 @@ def test_the_name_of_an_adapter_is_that_of_its_model() -> None:
     backend = Recorder()
     ask(backend, "POST", "/v1/completions", json={"model": "poems"})
     assert asked(backend)[0] == "gpt"
+    backend = Recorder()
+    ask(backend, "GET", "/v1/models/poems")
+    assert asked(backend) == ("gpt", "", "v1/models/poems", False)
+
+
+def test_invocations_takes_the_name_of_a_model_as_other_addresses_do() -> None:
+    for path, headers in (("/invocations?model=gpt", {}), ("/invocations", {"x-model": "gpt"})):
+        backend = Recorder([EMBEDDER, WRITER])
+        assert ask(backend, "POST", path, json={}, headers=headers).status_code == 200
+        assert asked(backend) == ("gpt", "", "", False)
+    answer = ask(Recorder(), "POST", "/invocations", json={})
+    assert answer.status_code == 400
+    assert answer.json()["message"].startswith("gpt, minilm can answer /invocations; name one")
+    assert ask(Recorder([EMBEDDER, BROKEN]), "POST", "/invocations", json={}).status_code == 200
 
 
 @pytest.mark.parametrize(
