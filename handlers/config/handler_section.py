@@ -47,6 +47,8 @@ ReasoningParser = Literal[
     "seed_oss",
     "minimax_m3",
     "cohere",
+    "exaone_deep",
+    "hunyuan_a13b",
 ]
 # Families of models by how they write tool calls; `handlers/generation/tool_syntaxes.py` has them.
 ToolCallParser = Literal[
@@ -64,6 +66,7 @@ ToolCallParser = Literal[
     "minimax",
     "hunyuan_a13b",
     "kimi_k2",
+    "cohere",
     "nemotron",
     "functools",
     "gemma4",

@@ -47,9 +47,10 @@ RESERVED = frozenset(
 )
 Turn = dict[str, Any]
 MAX_NAME = 256
-# The keys of the thoughts before an answer; templates read one of these, or `thinking`.
+# The keys of the thoughts before an answer; templates read one of these.
 REASONING = ("reasoning_content", "reasoning")
-THINKING = "thinking"
+# Other names that templates read: gpt-oss' and LFM2.5's, and Cohere's.
+THINKING, TOOL_PLAN = "thinking", "tool_plan"
 # The arguments with which templates turn thoughts on and off.
 THINKING_ARGUMENTS = ("enable_thinking", "thinking")
 # A template that reads one of these reads the other argument as well.
@@ -462,7 +463,7 @@ def _with_id(call: Mapping[str, Any], number: int, syntax: ToolSyntax) -> dict[s
 def _with_reasoning(message: Mapping[str, Any]) -> Turn:
     """Return a message with its reasoning under each key that templates read."""
     reasoning = message.get(REASONING[0])
-    keys = (*REASONING, THINKING)
+    keys = (*REASONING, THINKING, TOOL_PLAN)
     return {**message, **({} if reasoning is None else dict.fromkeys(keys, reasoning))}
 
 

@@ -12,7 +12,7 @@ https://docs.vllm.ai/en/latest/features/reasoning_outputs.html
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import Unprocessable
@@ -46,7 +46,7 @@ class ReasoningSyntax:
     def marks(self) -> tuple[str, ...]:
         """The texts around thoughts and answers."""
         texts = (self.opening, self.closing, self.answer_opening, self.answer_closing)
-        return tuple(filter(None, (*texts, self.between)))
+        return tuple(filter(None, (*texts, self.between, self.answer_closing.strip())))
 
     def is_begun_by(self, prompt: str) -> bool:
         """Return whether a prompt ends with the opening, so that a new text begins in thoughts."""
@@ -75,9 +75,15 @@ class ReasoningSyntax:
 
     def answer(self, rest: str) -> str:
         """Return the answer of a text without thoughts."""
-        if self.answer_opening:
-            rest = rest.lstrip().removeprefix(self.answer_opening)
-        return rest.removesuffix(self.answer_closing) if self.answer_closing else rest
+        opening, closing = self.answer_opening, self.answer_closing
+        if opening:
+            # The line breaks between the texts and the answer may be absent.
+            rest = rest.lstrip().removeprefix(opening.rstrip())
+            rest = rest.removeprefix("\n") if opening.endswith("\n") else rest
+        if not (closing and rest.endswith(closing.lstrip())):
+            return rest
+        rest = rest.removesuffix(closing.lstrip())
+        return rest.removesuffix("\n") if closing.startswith("\n") else rest
 
 
 THINK = ReasoningSyntax("<think>", "</think>")
@@ -105,12 +111,18 @@ REASONING_SYNTAXES: Mapping[str, ReasoningSyntax] = {
     "granite3_3": ReasoningSyntax(
         "<think>", "</think>", answer_opening="<response>", answer_closing="</response>"
     ),
+    "exaone_deep": ReasoningSyntax("<thought>", "</thought>"),
+    "hunyuan_a13b": ReasoningSyntax(
+        "<think>", "</think>", answer_opening="<answer>\n", answer_closing="\n</answer>"
+    ),
     "qwen3": THINK,
 }
-# Texts of a template besides the closing that show a syntax.
-FURTHER_MARKS: Mapping[str, str] = {
-    "gpt_oss": "<|channel|>analysis",
-    "granite3_3": "<response></response>",
+# Texts of a template besides the closing of which one shows a syntax.
+FURTHER_MARKS: Mapping[str, Sequence[str]] = {
+    "gpt_oss": ("<|channel|>analysis",),
+    "granite3_3": ("<response></response>",),
+    # Of the sparse model, and of the dense ones.
+    "hunyuan_a13b": ("<|extra_4|>", "<｜hy_place▁holder▁no▁3｜>"),
 }
 # Other names of syntaxes: the families that have the same texts.
 ALIASES: Mapping[str, str] = dict.fromkeys(
@@ -189,7 +201,8 @@ def find_reasoning(template: str, name: str | None = None) -> ReasoningSyntax | 
     if name is not None:
         return REASONING_SYNTAXES.get(ALIASES.get(name, name))
     for known, syntax in REASONING_SYNTAXES.items():
-        if syntax.closing in template and FURTHER_MARKS.get(known, syntax.closing) in template:
+        further = FURTHER_MARKS.get(known, ("",))
+        if syntax.closing in template and any(mark in template for mark in further):
             return syntax
     return None
 

@@ -9,6 +9,8 @@ r"""How families of models write tool calls.
                                                                         Qwen3-Coder, Qwen3.5
     <start_function_call>call:f{a:1}<end_function_call>                 Gemma
     <|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"a": 1}<|tool_call_end|>    Kimi
+    <|START_ACTION|>[{"tool_call_id": "0", "tool_name": "f", "parameters": {"a": 1}}]<|END_ACTION|>
+                                                                        Cohere
 
 A syntax writes the grammar of its calls, for llguidance as Lark and for xgrammar as a structural
 tag, and reads the calls of a text.
@@ -481,6 +483,40 @@ class KimiCalls(JsonCalls):
 
     def call_id(self, given: str, name: str = "", number: int = 0) -> str:
         return f"functions.{name}:{number}" if name else given
+
+
+@dataclass(frozen=True)
+class CohereCalls(JsonCalls):
+    """Cohere's syntax, whose calls begin with a number.
+
+    Attributes:
+        before_name: the text between the number and the name.
+    """
+
+    before: str = '{"tool_call_id": "'
+    before_name: str = '", "tool_name": "'
+    between: str = '", "parameters": '
+    call_id_pattern: str = "[0-9]{1,3}"
+
+    @property
+    def _head(self) -> re.Pattern[str]:
+        number = f"{loose(self.before)}[0-9]+{loose(self.before_name)}"
+        return re.compile(f"{number}{NAME}{loose(self.between)}")
+
+    def _write(self, call: ToolCall) -> str:
+        return f"{self.before}0{self.before_name}{call.name}{self.between}{call.arguments}}}"
+
+    def _rules(self, name: str, tool: Tool, to_lark: ToLark) -> list[str]:
+        arguments = json_rule(arguments_schema(tool), strict=bool(tool.function.strict))
+        called = to_lark(f"{self.before_name}{tool.function.name}{self.between}")
+        head = f"{to_lark(self.before)} /{self.call_id_pattern}/ {called}"
+        return [f"{name}: {head} {arguments} {to_lark(self.after)}"]
+
+    def _format(self, tool: Tool) -> Format:
+        called = literal(f"{self.before_name}{tool.function.name}{self.between}")
+        arguments = compact_json(arguments_schema(tool))
+        content = sequence(matching(self.call_id_pattern), called, arguments)
+        return tag(self.before, content, self.after)
 
 
 @dataclass(frozen=True)
@@ -1019,6 +1055,12 @@ TOOL_SYNTAXES: Mapping[str, ToolSyntax] = {
         call_id_pattern="[0-9]{1,3}",
         call_id_example="0",
     ),
+    "cohere": CohereCalls(
+        opening="<|START_ACTION|>",
+        start="[\n    ",
+        separator=",\n    ",
+        end="\n]<|END_ACTION|>",
+    ),
     "nemotron": JsonCalls(opening="<TOOLCALL>", start="[", separator=", ", end="]</TOOLCALL>"),
     "functools": JsonCalls(opening="functools", start="[", separator=", ", end="]"),
     "gemma4": PairCalls(
@@ -1092,6 +1134,7 @@ TEMPLATE_MARKS: Mapping[str, Sequence[str]] = {
     "hunyuan_a13b": ("<tool_calls>[",),
     "minimax": ("<tool_calls>\\n",),
     "kimi_k2": ("<|tool_calls_section_begin|>",),
+    "cohere": ("<|START_ACTION|>",),
     "nemotron": ("<TOOLCALL>",),
     "functools": ("functools[",),
     "gemma4": ("<|tool_call>",),

@@ -167,7 +167,7 @@ THOUGHTS = (
 
 @pytest.mark.parametrize("tools", ["", "{% if tools %}{% endif %}"], ids=["no tools", "tools"])
 @pytest.mark.parametrize("sent", ["reasoning_content", "reasoning"])
-@pytest.mark.parametrize("read", ["reasoning_content", "reasoning", "thinking"])
+@pytest.mark.parametrize("read", ["reasoning_content", "reasoning", "thinking", "tool_plan"])
 def test_a_template_gets_the_name_and_the_reasoning_of_a_message(
     model: Served, tools: str, sent: str, read: str
 ) -> None:

@@ -38,6 +38,9 @@ TEMPLATES = {
     "{{ '<mm:think>' + m.reasoning_content + '</mm:think>' }}": "minimax_m3",
     "<think>{{ m.reasoning }}</think><response>{{ tool.result }}</response>": "qwen3",
     "<|START_THINKING|>{{ m.tool_plan }}<|END_THINKING|>": "cohere",
+    "{% set text = text.split('</thought>')[-1] %}[|assistant|]<thought>\n": "exaone_deep",
+    "<|startoftext|>{{ m.content }}<|extra_4|>{{ '<think>\n\n</think>\n' }}": "hunyuan_a13b",
+    "<｜hy_place▁holder▁no▁3｜>{{ '<think>\n\n</think>\n' }}": "hunyuan_a13b",
     "<|im_start|>user\n{{ m.content }}<|im_end|>": "none",
     "{{ '<|eot|>' }}{{ m.content }}<|end|>": "none",
 }
@@ -66,6 +69,19 @@ def test_several_thoughts_of_gpt_oss_are_joined() -> None:
     text = thought.format("One.") + thought.format("Two.") + "<|channel|>final<|message|>Yes."
     message = MessageSyntax(HARMONY, None).parse(text)
     assert message == GeneratedMessage("One.\nTwo.", "Yes.")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<think>\nHm.\n</think>\n<answer>\nYes.\n</answer>",
+        "<think>Hm.</think><answer>Yes.</answer>",
+        "<think>Hm.</think>Yes.",
+    ],
+)
+def test_the_texts_around_an_answer_are_left_out_while_it_grows(text: str) -> None:
+    syntax = MessageSyntax(REASONING_SYNTAXES["hunyuan_a13b"], None)
+    assert syntax.parse(text) == GeneratedMessage("Hm.", "Yes.")
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["added token", "special token"])

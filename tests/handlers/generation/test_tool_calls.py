@@ -275,7 +275,7 @@ TEMPLATES = {
     "<|tool_calls_section_begin|><|tool_call_begin|>{{ id }}": "kimi_k2",
     "{{- '<TOOLCALL>[' }}": "nemotron",
     'Write functools[{"name": "f", "arguments": {}}]': "functools",
-    """{{ '"name": "f", "parameters": ' + schema }}<|START_ACTION|>""": "hermes",
+    """{{ '"name": "f", "parameters": ' + schema }}<|START_ACTION|>""": "cohere",
     "Respond with <|tool_call|> followed by a list of tools": "granite",
     "{{ '<|' + m.role + '|>' + m.content + '<|tool|>' + m.tools + '<|/tool|>' }}": "phi4_mini_json",
     "{{'<｜tool▁call▁begin｜>' + type + '<｜tool▁sep｜>' + name + '```json'}}": "deepseek_v3",
@@ -437,6 +437,19 @@ def test_a_custom_tool_takes_a_text() -> None:
 def test_arguments_that_nest_too_deeply_to_be_read_are_no_call() -> None:
     head = '<tool_call>\n{"name": "f", "arguments": '
     assert not list(HERMES.calls(head + "[" * 100_000, {}))
+
+
+def test_the_calls_of_cohere_have_numbers_and_any_spaces() -> None:
+    text = """<|START_ACTION|>[
+    {"tool_call_id": "0", "tool_name": "f", "parameters": {"a": 1}},
+    {
+        "tool_call_id": "1",
+        "tool_name": "g",
+        "parameters": {}
+    }
+]<|END_ACTION|>"""
+    calls = [ToolCall("f", '{"a": 1}'), ToolCall("g", "{}")]
+    assert list(TOOL_SYNTAXES["cohere"].calls(text, {})) == calls
 
 
 def test_mistrals_ids_have_nine_letters_and_digits() -> None:
