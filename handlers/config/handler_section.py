@@ -48,6 +48,8 @@ ReasoningParser = Literal[
     "minimax_m3",
     "cohere",
     "exaone_deep",
+    "apertus",
+    "apriel",
     "hunyuan_a13b",
 ]
 # Families of models by how they write tool calls; `handlers/generation/tool_syntaxes.py` has them.
@@ -67,6 +69,8 @@ ToolCallParser = Literal[
     "hunyuan_a13b",
     "kimi_k2",
     "cohere",
+    "olmo3",
+    "apertus",
     "nemotron",
     "functools",
     "gemma4",

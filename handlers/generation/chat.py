@@ -35,6 +35,8 @@ from .tool_syntaxes import HERMES, ToolCall, ToolSyntax, find_tool_syntax
 MAX_ROLE = 64
 # OpenAI's role of instructions, which only newer templates have.
 DEVELOPER, SYSTEM = "developer", "system"
+# The roles for a template that does not know a role; `function` is OpenAI's former name of `tool`.
+OTHER_ROLES: Mapping[str, str] = {DEVELOPER: SYSTEM, "function": "tool"}
 # The errors of templates: `raise_exception`, or an argument of an unexpected type.
 REFUSALS = (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
 # Stands for a file in messages without a text.
@@ -240,10 +242,11 @@ def _checked_prompt(
 
 
 def _with_supported_role(message: Message, template: str) -> Message:
-    """Return a message; a developer's under the role of the system if the template needs it."""
-    if message["role"] != DEVELOPER or knows_role(template, DEVELOPER):
+    """Return a message, under another role for the same if the template knows its role by it."""
+    role = message["role"]
+    if role not in OTHER_ROLES or knows_role(template, role):
         return message
-    return {**message, "role": SYSTEM}
+    return {**message, "role": OTHER_ROLES[role]}
 
 
 def _check_completeness(
@@ -333,7 +336,8 @@ def _message(item: Any, name: str) -> Message:
     role = check_setting(item.get("role"), f"{name}.role", MAX_ROLE)
     content = item.get("content")
     if content is None and role == "assistant":
-        content = ""  # a message that calls a tool has no text
+        # A message that calls a tool has no text, and OpenAI's client sends a refusal next to it.
+        content = item.get("refusal") or ""
     message: Message = {"role": role, "content": _content(content, f"{name}.content")}
     if item.get("name") is not None:
         message["name"] = check_setting(item["name"], f"{name}.name", MAX_NAME)
@@ -348,6 +352,10 @@ def _message(item: Any, name: str) -> Message:
         message["tool_call_id"] = call_id
     if item.get("tool_calls"):
         message["tool_calls"] = check_calls(item["tool_calls"], f"{name}.tool_calls")
+    elif item.get("function_call"):
+        # OpenAI's name of a call before there were several.
+        called = {"function": item["function_call"]}
+        message["tool_calls"] = [_check_call(called, f"{name}.function_call")]
     return message
 
 

@@ -15,6 +15,8 @@ LISTED = ("anyOf", "oneOf", "allOf", "prefixItems")
 SINGLE = ("items", "additionalProperties", "propertyNames")
 # The schemas of these keywords describe the same object as the schema that contains them.
 COMBINING = ("anyOf", "oneOf", "allOf")
+# Keywords whose value is never null.
+NEVER_NULL = ("properties", "required", "items", "additionalProperties", "enum", *DEFINITIONS)
 # Other keywords that may describe the properties of the same object.
 DESCRIBING = {"$ref", "if", "then", "else", "dependentSchemas", *COMBINING}
 # With one of these, an object may have other keys than its properties.
@@ -117,6 +119,7 @@ def closed(schema: Any) -> Any:
     shared = _shared_places(schema)
 
     def close(place: str, each: dict[str, Any]) -> dict[str, Any]:
+        each = _without_nulls(each)
         if place not in shared:
             each = _with_plain_closing(each)
         properties, required = each.get("properties"), each.get("required", [])
@@ -128,6 +131,12 @@ def closed(schema: Any) -> Any:
         return {**each, "additionalProperties": False}
 
     return rewritten(schema, close)
+
+
+def _without_nulls(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema without keywords that are null, which some clients write for none."""
+    nulls = [key for key in NEVER_NULL if key in schema and schema[key] is None]
+    return {key: schema[key] for key in schema if key not in nulls} if nulls else schema
 
 
 def _with_plain_closing(schema: dict[str, Any]) -> dict[str, Any]:

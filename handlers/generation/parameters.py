@@ -10,7 +10,7 @@ from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 from ..config.messages import quote
 from ..errors import BadRequest, RequestTooLarge, TextTooLong, Unprocessable
 from ..types.parameters import ANY, Parameters, PipelineNames
-from ..types.structured_output import GrammarSpec, NamedTool, Tool, ToolChoice, Tools
+from ..types.structured_output import AllowedTools, GrammarSpec, NamedTool, Tool, ToolChoice, Tools
 from .chat import THINKING_ARGUMENTS, TemplateOptions
 from .parameter_spec import (
     INDIRECT,
@@ -422,7 +422,7 @@ class GenerationParameters(SamplingParameters):
     tools: Annotated[Tools, ParameterSpec(openai=SAME, chat_only=True)] = ()
     """Functions that the model may call in a chat, as in OpenAI's API."""
     tool_choice: Annotated[ToolChoice, ParameterSpec(openai=SAME, chat_only=True)] = "auto"
-    """`none`, `auto`, `required`, or the function to call."""
+    """`none`, `auto`, `required`, the function to call, or `allowed_tools` of OpenAI's API."""
     parallel_tool_calls: Annotated[bool, ParameterSpec(openai=SAME, chat_only=True)] = True
     """Allows several calls in one text."""
     adapter_id: Annotated[str | None, ParameterSpec(tgi=True)] = None
@@ -492,6 +492,14 @@ class GenerationParameters(SamplingParameters):
 
     @model_validator(mode="after")
     def _check_tool_choice(self) -> Self:
+        choice = self.tool_choice
+        if isinstance(choice, AllowedTools):
+            offered = [tool.function.name for tool in self.tools]
+            unknown = next((name for name in choice.names if name not in offered), None)
+            if unknown is not None:
+                raise ValueError(
+                    f"tool_choice allows {quote(unknown)}, which is not among the tools; add it"
+                )
         if self.calls_required and not self.callable_tools:
             raise ValueError(
                 "tool_choice requires a call of a function that is not among the tools; add it"
@@ -557,10 +565,14 @@ class GenerationParameters(SamplingParameters):
     @property
     def callable_tools(self) -> Sequence[Tool]:
         """The tools that it may call."""
-        if not isinstance(self.tool_choice, NamedTool):
+        choice = self.tool_choice
+        if isinstance(choice, AllowedTools):
+            names = choice.names
+        elif isinstance(choice, NamedTool):
+            names = [choice.function.name]
+        else:
             return self.offered_tools
-        name = self.tool_choice.function.name
-        return [tool for tool in self.tools if tool.function.name == name]
+        return [tool for tool in self.tools if tool.function.name in names]
 
     @property
     def parallel(self) -> bool:
@@ -570,4 +582,6 @@ class GenerationParameters(SamplingParameters):
     @property
     def calls_required(self) -> bool:
         """Whether the text must be a call."""
-        return self.tool_choice not in ("none", "auto")
+        choice = self.tool_choice
+        mode = choice.mode if isinstance(choice, AllowedTools) else choice
+        return mode not in ("none", "auto")

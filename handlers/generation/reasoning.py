@@ -112,6 +112,12 @@ REASONING_SYNTAXES: Mapping[str, ReasoningSyntax] = {
         "<think>", "</think>", answer_opening="<response>", answer_closing="</response>"
     ),
     "exaone_deep": ReasoningSyntax("<thought>", "</thought>"),
+    "apertus": ReasoningSyntax("<|inner_prefix|>", "<|inner_suffix|>"),
+    "apriel": ReasoningSyntax(
+        "Here are my reasoning steps:",
+        "[BEGIN FINAL RESPONSE]",
+        answer_closing="\n[END FINAL RESPONSE]",
+    ),
     "hunyuan_a13b": ReasoningSyntax(
         "<think>", "</think>", answer_opening="<answer>\n", answer_closing="\n</answer>"
     ),

@@ -5,6 +5,8 @@ r"""How families of models write tool calls.
     [TOOL_CALLS]f[ARGS]{"a": 1}                                         Mistral since 2025
     {"name": "f", "parameters": {"a": 1}}                               Llama 3
     [f(a=1), g()]                                                       Llama 3.2 and 4, LFM2
+    <function_calls>f(a=1)\ng()</function_calls>                        OLMo 3
+    <|tools_prefix|>[{"f": {"a": 1}}]<|tools_suffix|>                   Apertus
     <tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>
                                                                         Qwen3-Coder, Qwen3.5
     <start_function_call>call:f{a:1}<end_function_call>                 Gemma
@@ -1088,6 +1090,15 @@ TOOL_SYNTAXES: Mapping[str, ToolSyntax] = {
     "lfm2": PythonCalls(
         opening="<|tool_call_start|>", start="[", separator=", ", end="]<|tool_call_end|>"
     ),
+    "olmo3": PythonCalls(opening="<function_calls>", separator="\n", end="</function_calls>"),
+    "apertus": JsonCalls(
+        opening="<|tools_prefix|>",
+        start="[",
+        separator=", ",
+        end="]<|tools_suffix|>",
+        before='{"',
+        between='": ',
+    ),
     "hermes": HERMES,
     "mistral_call_id": MistralCalls(
         opening="[TOOL_CALLS]",
@@ -1140,6 +1151,8 @@ TEMPLATE_MARKS: Mapping[str, Sequence[str]] = {
     "gemma4": ("<|tool_call>",),
     "functiongemma": ("<start_function_call>",),
     "lfm2": ("<|tool_call_start|>",),
+    "olmo3": ("<function_calls>",),
+    "apertus": ("<|tools_prefix|>",),
     "hermes": ("<tool_call>",),
     "mistral_call_id": ("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"),
     "mistral_args": ("[TOOL_CALLS]", "[ARGS]"),

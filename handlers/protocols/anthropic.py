@@ -52,6 +52,11 @@ from .openai.endpoint import Body, adapter_parameters, served_name
 from .openai.errors import KeyNeedsAnother
 
 PATH = re.compile(r"v1/messages(/.*)?")
+# The values of `context_management` that leave a chat as it is; Claude Code sends the second one.
+NOTHING_CLEARED: Sequence[Any] = (
+    {"edits": []},
+    {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+)
 # Anthropic's names of what the task's sentences are about.
 NAMES = {
     "inputs": "messages",
@@ -142,6 +147,8 @@ class PromptBody(Body):
     tool_choice: ToolChoice | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
+    output_format: OutputFormat | None = None
+    """The format of `output_config`, by its name before it."""
     chat_template_kwargs: dict[str, Any] | None = None
 
     def check_supported(self) -> None:
@@ -165,6 +172,13 @@ class PromptBody(Body):
         reader = BlockReader(reads_images)
         messages = enumerate(self.messages)
         turns = [turn for at, each in messages for turn in reader.turns(each, f"messages[{at}]")]
+        if not turns:
+            raise BadRequest("messages has no text; send one.")
+        if self._is_continued and "tool_calls" in turns[-1]:
+            raise BadRequest(
+                f"messages[{len(self.messages) - 1}] calls a tool; add a message of the user with"
+                " the result."
+            )
         if not self.system:
             return turns
         return [*reader.turns({"role": "system", "content": self.system}, "system"), *turns]
@@ -173,13 +187,18 @@ class PromptBody(Body):
     def prompt_parameters(self) -> dict[str, Any]:
         """The parameters of the chat template and its tools."""
         tools = {"tools": [_function(tool) for tool in self.tools]} if self.tools else {}
-        is_continued = self.messages[-1].get("role") == "assistant"
         return {
             **tools,
             "chat_template_kwargs": self._template_arguments,
-            "continue_final_message": is_continued,
-            "add_generation_prompt": not is_continued,
+            "continue_final_message": self._is_continued,
+            "add_generation_prompt": not self._is_continued,
         }
+
+    @property
+    def _is_continued(self) -> bool:
+        """Whether the last message is an answer that goes on; one without blocks is none."""
+        last = self.messages[-1]
+        return last.get("role") == "assistant" and last.get("content") != []
 
     @property
     def _template_arguments(self) -> dict[str, Any]:
@@ -205,7 +224,7 @@ class MessagesBody(PromptBody):
         """The parameters of the text-generation task."""
         settings = self.model_dump(include={"max_tokens", "temperature", "top_p", "top_k"})
         sampling = Sampling(stop=self.stop_sequences, **settings).parameters
-        form = self.output_config and self.output_config.format
+        form = (self.output_config and self.output_config.format) or self.output_format
         grammar = {"type": "json", "value": form.schema_} if form else None
         return {
             **sampling,
@@ -614,7 +633,7 @@ KEYS: Mapping[str, Key] = {
         "user_profile_id",
         "workspace_id",
     ),
-    **refused(container=[], context_management=[], mcp_servers=[]),
+    **refused(container=[], context_management=[*NOTHING_CLEARED], mcp_servers=[]),
 }
 MESSAGES = [{"role": "user", "content": "Once upon a time"}]
 TOOL = {

@@ -79,7 +79,8 @@ class Grammar(BaseModel):
     strict: bool = True
 
 
-FunctionLabel = Annotated[str, Field(pattern="^[a-zA-Z0-9_-]{1,64}$")]
+# The limit of Anthropic; OpenAI takes half of it.
+FunctionLabel = Annotated[str, Field(pattern="^[a-zA-Z0-9_-]{1,128}$")]
 # The JSON schema of an object.
 ArgumentsSchema = Annotated[
     dict[str, Any], AfterValidator(_check_depth), AfterValidator(_check_object)
@@ -118,7 +119,7 @@ class CustomTool(BaseModel):
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
-    name: Annotated[str, Field(pattern="^[a-zA-Z0-9_-]{1,64}$")]
+    name: FunctionLabel
     description: str | None = None
     format: dict[str, Any] | None = None
 
@@ -190,6 +191,39 @@ class NamedTool(BaseModel):
         return given
 
 
+class AllowedTools(BaseModel):
+    """The tools that the model may call, of those that it is told about."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[Annotated[NamedTool, _inline(NamedTool)]], Field(max_length=MAX_TOOLS)]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_functions(cls, given: Any) -> Any:
+        # In responses, the keys stand in the choice, and the names in the tools.
+        if not isinstance(given, dict):
+            return given
+        allowed = given.get("allowed_tools", given)
+        if not isinstance(allowed, dict) or not isinstance(allowed.get("tools"), list):
+            return given
+        tools = [_with_inner_name(each) for each in allowed["tools"]]
+        return {**allowed, "type": given.get("type"), "tools": tools}
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the tools."""
+        return [tool.function.name for tool in self.tools]
+
+
+def _with_inner_name(tool: Any) -> Any:
+    if not isinstance(tool, dict) or "name" not in tool:
+        return tool
+    return {"type": tool.get("type"), "function": {"name": tool["name"]}}
+
+
 def _one_choice(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
     """Give one error for a value that is none of several types."""
     try:
@@ -204,6 +238,8 @@ def _one_choice(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
 GrammarSpec = Annotated[Grammar, _inline(Grammar)]
 Tools = Annotated[Sequence[Annotated[Tool, _inline(Tool)]], Field(max_length=MAX_TOOLS)]
 ToolChoice = Annotated[
-    Literal["none", "auto", "required"] | Annotated[NamedTool, _inline(NamedTool)],
+    Literal["none", "auto", "required"]
+    | Annotated[NamedTool, _inline(NamedTool)]
+    | Annotated[AllowedTools, _inline(AllowedTools)],
     WrapValidator(_one_choice),
 ]

@@ -39,6 +39,8 @@ from .errors import KeyNeedsAnother
 ANY_OBJECT = {"type": "object"}
 # What vLLM binds a text to, by the names of its `structured_outputs` and after `guided_`.
 GUIDED = ("json", "regex", "choice", "grammar")
+# Keywords of a JSON schema, which stand under `schema`.
+OF_SCHEMAS = {"type", "properties", "items", "anyOf", "oneOf", "allOf", "enum", "$ref", "const"}
 # How vLLM compiles, and a check that llguidance does in any case.
 WITHOUT_EFFECT = {"backend", "disable_fallback"}
 
@@ -54,7 +56,8 @@ class NamedSchema(TypedDict):
 class ResponseFormat(BaseModel):
     """What a text must be; `json` and `regex` are text-generation-inference's, with a `value`.
 
-    Hugging Face's client sends the schema of `json_schema` as the `value` of `json_object`.
+    Hugging Face's client sends the schema of `json_schema` as the `value` of `json_object`, and
+    clients of llama.cpp as the `schema` of either type.
     """
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
@@ -62,6 +65,22 @@ class ResponseFormat(BaseModel):
     type: Literal["text", "json_object", "json_schema", "json", "regex"]
     json_schema: NamedSchema | None = None
     value: Any = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_plain_schema(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        if given.get("type") == "json_object" and given.get("schema") is not None:
+            return {"value": given["schema"], **given}
+        named = given.get("json_schema")
+        if given.get("type") != "json_schema":
+            return given
+        if named is None and isinstance(given.get("schema"), dict):
+            return {**given, "json_schema": {"schema": given["schema"]}}
+        if isinstance(named, dict) and "schema" not in named and named.keys() & OF_SCHEMAS:
+            raise ValueError("has a json_schema without schema; send the schema under that key")
+        return given
 
     @model_validator(mode="after")
     def _has_schema(self) -> Self:
@@ -146,7 +165,7 @@ class StreamedBody(Body):
             raise KeyNeedsAnother("stream_options", "stream: true")
 
 
-def _with_keys_of(kind: type[BodyT], *, chat_only: bool) -> type[BodyT]:
+def with_keys_of(kind: type[BodyT], *, chat_only: bool) -> type[BodyT]:
     """Return a body with the keys of the parameters that have the same values in it.
 
     Args:
@@ -168,7 +187,7 @@ def _or_null(field: FieldInfo) -> Any:
     return kind | None
 
 
-@partial(_with_keys_of, chat_only=False)
+@partial(with_keys_of, chat_only=False)
 class Sampling(StreamedBody):
     """The settings of both endpoints."""
 
@@ -285,7 +304,7 @@ class Sampling(StreamedBody):
         return {name: value for name, value in given.items() if value is not None}
 
 
-@partial(_with_keys_of, chat_only=True)
+@partial(with_keys_of, chat_only=True)
 class ChatBody(Sampling):
     """The body of `chat/completions`."""
 

@@ -410,7 +410,9 @@ class GenerationEndpoint(Endpoint[BodyT]):
     def key_of(self, sentence: str, body: BodyT) -> str | None:
         if ABOUT_TEMPLATE.search(sentence):
             return self.inputs_key
-        return body.grammar_key if ABOUT_GRAMMAR.search(sentence) else None
+        if not ABOUT_GRAMMAR.search(sentence):
+            return None
+        return body.grammar_key or ("tools" if getattr(body, "tools", None) else None)
 
     def last_event(self, parsed: ParsedRequest, error: RequestError) -> bytes:
         return event(self.error_body(error, parsed.context.body)) + DONE

@@ -12,7 +12,7 @@ from ...config.messages import enumerate_names, quote
 from ...errors import BadRequest, Unprocessable
 from ...types.parameters import json_type
 
-TEXT_PARTS = {"input_text": "text", "output_text": "text", "refusal": "refusal"}
+TEXT_PARTS = {"input_text": "text", "output_text": "text", "refusal": "refusal", "text": "text"}
 IMAGE_PART = "input_image"
 # The keys of a function or a custom tool.
 TOOL_KEYS = {
@@ -152,7 +152,7 @@ def _custom_call(item: Mapping[str, Any], name: str, reads_images: bool) -> Mess
 def _result(item: Mapping[str, Any], name: str, reads_images: bool) -> Message:
     output = item.get("output")
     if isinstance(output, list):
-        output = [_part(part, f"{name}.output", False) for part in output]
+        output = [_part(part, f"{name}.output", reads_images) for part in output]
     return {"role": "tool", "tool_call_id": item.get("call_id"), "content": output}
 
 

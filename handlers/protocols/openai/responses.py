@@ -17,6 +17,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock
 from typing import Annotated, Any, Literal, NotRequired
 
@@ -40,7 +41,16 @@ from ...http.streams import SERVER_SENT_EVENTS, HttpTextStream, event
 from ...types.parameters import parse_body
 from ...types.request import MAX_MESSAGES, GeneratedToken, Request
 from ..base import Key, KeyTable, ParsedRequest, Route, check_count, honoured, ignored, refused
-from .bodies import BOOKKEEPING, SCHEDULING, Items, ResponseFormat, Sampling, StreamedBody
+from .bodies import (
+    BOOKKEEPING,
+    SCHEDULING,
+    Items,
+    ResponseFormat,
+    Sampling,
+    StreamedBody,
+    structured_grammar,
+    with_keys_of,
+)
 from .endpoint import Call, Endpoint, adapter_parameters, served_name
 from .errors import KeyNeedsAnother
 from .generation import ABOUT_GRAMMAR, Scored, chat_logprobs, longest_prompt, scored, scored_in
@@ -52,6 +62,8 @@ METHOD_OVERRIDE = "x-http-method-override"
 INPUT_ITEMS = "input_items"
 NOTHING_STORED = "nothing is stored, so send the whole conversation as input"
 LOGPROBS = "message.output_text.logprobs"
+# The keys of chats and completions that are none of how tokens of a response are chosen.
+NOT_SAMPLED = {"model", "stream", "stream_options", "structured_outputs"}
 # What `include` may name: log probabilities, and the thoughts, which items have in any case.
 INCLUDED = (LOGPROBS, "reasoning.encrypted_content")
 
@@ -81,6 +93,7 @@ class ReasoningOptions(TypedDict):
     generate_summary: NotRequired[Literal["auto", "concise", "detailed"] | None]
 
 
+@partial(with_keys_of, chat_only=False)
 class ResponseBody(StreamedBody):
     """The body of `responses`."""
 
@@ -100,6 +113,13 @@ class ResponseBody(StreamedBody):
     include: list[str] | None = None
     top_logprobs: TopTokens | None = None
     truncation: Literal["auto", "disabled"] | None = None
+    # Extensions of OpenAI's API that the servers of open models have.
+    stop: str | Items[str] | None = None
+    seed: int | None = None
+    top_k: Annotated[int, Field(ge=-1)] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    structured_outputs: dict[str, Any] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
 
     @field_validator("input", mode="wrap")
     @classmethod
@@ -127,18 +147,20 @@ class ResponseBody(StreamedBody):
     @property
     def parameters(self) -> dict[str, Any]:
         """The parameters of the text-generation task, as for a chat."""
-        settings = self.model_dump(include={"temperature", "top_p"})
+        settings = self.model_dump(include=set(Sampling.model_fields) - NOT_SAMPLED)
         returns_logprobs = LOGPROBS in (self.include or ()) or bool(self.top_logprobs)
         given = {
             "grammar": self._grammar,
             "reasoning_effort": (self.reasoning or {}).get("effort"),
+            "chat_template_kwargs": self.chat_template_kwargs,
             "parallel_tool_calls": self.parallel_tool_calls,
             "tools": [chat_tool(each, f"tools[{at}]") for at, each in enumerate(self.tools or ())]
             or None,
             "tool_choice": self._tool_choice,
         }
+        sampling = Sampling.model_validate({**settings, "max_tokens": self.max_output_tokens})
         return {
-            **Sampling(max_tokens=self.max_output_tokens, **settings).parameters,
+            **sampling.parameters,
             **{name: value for name, value in given.items() if value is not None},
             "separate_reasoning": True,
             "logprobs": returns_logprobs,
@@ -150,6 +172,8 @@ class ResponseBody(StreamedBody):
         choice = self.tool_choice
         if not isinstance(choice, dict):
             return choice if self.tools else None
+        if choice.get("type") == "allowed_tools":
+            return choice
         if choice.get("type") not in ("function", "custom"):
             raise Unprocessable(
                 f"tool_choice has the type {quote(choice.get('type'))}, which is not supported;"
@@ -162,7 +186,11 @@ class ResponseBody(StreamedBody):
         chosen = dict((self.text or {}).get("format") or {"type": "text"})
         kind = chosen.pop("type")
         named = {"json_schema": chosen} if kind == "json_schema" else {}
-        return ResponseFormat.model_validate({"type": kind, **named}).grammar
+        grammar = ResponseFormat.model_validate({"type": kind, **named}).grammar
+        structured = structured_grammar(self.structured_outputs)
+        if grammar and structured:
+            raise BadRequest("text.format and structured_outputs exclude one another; send one.")
+        return grammar or structured
 
 
 class NoSuchResponse(NotFound):
@@ -527,18 +555,6 @@ KEYS = KeyTable.of(
         mm_processor_kwargs=[],
         media_io_kwargs=[],
         chat_template=[],
-        chat_template_kwargs=[],
-        structured_outputs=[],
-        logit_bias=[],
-        frequency_penalty=0,
-        presence_penalty=0,
-        repetition_penalty=1,
-        top_k=[-1, 0],
-        min_p=0,
-        seed=[],
-        stop=[],
-        ignore_eos=False,
-        skip_special_tokens=True,
         vllm_xargs=[],
         kv_transfer_params=[],
         previous_input_messages=[],
@@ -658,8 +674,16 @@ class Responses(Endpoint[ResponseBody]):
         return bytes(stream.failure(error))
 
     def key_of(self, sentence: str, body: ResponseBody) -> str | None:
-        has_format = bool((body.text or {}).get("format"))
-        return "text" if has_format and ABOUT_GRAMMAR.search(sentence) else None
+        if sentence.startswith("reasoning_effort"):
+            return "reasoning"
+        if not ABOUT_GRAMMAR.search(sentence):
+            return None
+        given = {
+            "text": (body.text or {}).get("format"),
+            "structured_outputs": body.structured_outputs,
+            "tools": body.tools,
+        }
+        return next((name for name, value in given.items() if value), None)
 
     def _messages(
         self, body: ResponseBody, items: Sequence[Mapping[str, Any]]

@@ -320,6 +320,25 @@ def test_a_template_with_tools_gets_them_and_arguments_as_objects(tokenizer: Any
     )
 
 
+def test_the_former_names_of_calls_and_results_are_read(tokenizer: Any) -> None:
+    called = {"name": "f", "arguments": '{"a": "ü"}'}
+    chat = [
+        {"role": "user", "content": "Go"},
+        {"role": "assistant", "content": None, "function_call": called},
+        {"role": "function", "name": "f", "content": "7"},
+    ]
+    written = 'user: Go\nassistant:  {"a": "ü"}\nRESULT: 7\n'
+    for role in ("tool", "function"):
+        known = "{% if message.role == 'ROLE' %}RESULT{% else %}{{ message.role }}{% endif %}"
+        template = TOOL_TEMPLATE.replace("{{ message.role }}", known.replace("ROLE", role))
+        assert prompt(tokenizer, template, chat) == written
+
+
+def test_a_refusal_is_the_text_of_a_message_without_one(tokenizer: Any) -> None:
+    message = {"role": "assistant", "content": None, "refusal": "No."}
+    assert prompt(tokenizer, PLAIN, [message]) == "assistant: No.\nassistant: "
+
+
 # As the template of Kimi K2, which names no function but in the ids.
 KIMI = (
     "{% if tools %}{% endif %}{% for m in messages %}{% for call in m.tool_calls or [] %}"

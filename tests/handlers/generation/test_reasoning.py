@@ -39,6 +39,8 @@ TEMPLATES = {
     "<think>{{ m.reasoning }}</think><response>{{ tool.result }}</response>": "qwen3",
     "<|START_THINKING|>{{ m.tool_plan }}<|END_THINKING|>": "cohere",
     "{% set text = text.split('</thought>')[-1] %}[|assistant|]<thought>\n": "exaone_deep",
+    "{{ '<|inner_prefix|>' + block.text + '<|inner_suffix|>' }}": "apertus",
+    "{{ text.split('[BEGIN FINAL RESPONSE]') }}Here are my reasoning steps:\n": "apriel",
     "<|startoftext|>{{ m.content }}<|extra_4|>{{ '<think>\n\n</think>\n' }}": "hunyuan_a13b",
     "<｜hy_place▁holder▁no▁3｜>{{ '<think>\n\n</think>\n' }}": "hunyuan_a13b",
     "<|im_start|>user\n{{ m.content }}<|im_end|>": "none",

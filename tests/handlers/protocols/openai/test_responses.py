@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hf_serve.handlers.errors import Unprocessable
 from hf_serve.handlers.http.request import HttpRequest
 from hf_serve.handlers.http.response import HttpResponse
 from hf_serve.handlers.protocols.openai.response_items import chat_messages
@@ -18,7 +19,7 @@ from tests.images import TEXTS
 from tests.malformed import with_others
 from tests.modes.image_text_to_text import chat_about
 from tests.scripted import write
-from tests.sentences import Sentence
+from tests.sentences import Sentence, refused
 from tests.serving import Served, read_json
 
 FEW = {"max_output_tokens": 6}
@@ -238,6 +239,68 @@ def test_what_is_refused_says_that_nothing_is_stored(model: Served) -> None:
     assert "send the whole conversation as input" in read_json(answer.body)["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"seed": 3, "temperature": 1.5},
+        {"seed": 3, "temperature": 1.5, "top_k": 2, "min_p": 0.1},
+        {"stop": ["a", "e"]},
+        {"stop": "a"},
+        {"logit_bias": {"5": 100}},
+        {"repetition_penalty": 1.9, "frequency_penalty": 1.0, "presence_penalty": 1},
+        {"min_tokens": 3, "stop_token_ids": [5], "bad_words": ["a"], "ignore_eos": True},
+        {"structured_outputs": {"regex": "fox|bear"}},
+        {"chat_template_kwargs": {"enable_thinking": False}},
+    ],
+)
+def test_the_settings_of_chats_hold(model: Served, given: Any) -> None:
+    response = ask(model, input=CHAT, max_output_tokens=9, **given)
+    chat = call(model, {"messages": CHAT, "max_tokens": 9, **given}, path="v1/chat/completions")
+    (same,) = read_json(chat.body)["choices"]
+    assert text_of(response) == same["message"]["content"]
+
+
+def test_a_format_and_structured_outputs_exclude_one_another(model: Served) -> None:
+    form = {"format": {"type": "json_object"}}
+    answer = call(model, {"input": "a", "text": form, "structured_outputs": {"regex": "a"}})
+    message = read_json(answer.body)["error"]["message"]
+    assert (answer.status, message) == (400, Sentence("text.format", "structured_outputs"))
+
+
+def test_the_model_calls_one_of_the_allowed_tools(model: Served, monkeypatch: Any) -> None:
+    says(model, monkeypatch, CALL)
+    other = {"type": "function", "name": "stop"}
+    choice = {
+        "type": "allowed_tools",
+        "mode": "required",
+        "tools": [{"type": "function", "name": "find"}],
+    }
+    response = ask(model, input="Find it.", tools=[other, FIND], tool_choice=choice)
+    (called,) = response["output"]
+    assert (called["type"], called["name"], response["tool_choice"]) == (
+        "function_call",
+        "find",
+        choice,
+    )
+
+
+def test_an_error_names_the_key_of_responses(model: Served, monkeypatch: Any) -> None:
+    says(model, monkeypatch, "")
+    bad = {**FIND, "parameters": {"type": "object", "properties": {"a": {"type": 5}}}}
+    for given, key in (
+        ({"reasoning": {"effort": "high"}}, "reasoning"),
+        ({"tools": [bad]}, "tools"),
+    ):
+        error = read_json(call(model, {"input": "a", **given}).body)["error"]
+        assert error["param"] == key
+
+
+def test_a_part_of_the_type_text_is_a_text(model: Served) -> None:
+    part = {"type": "text", "text": "Who sings?"}
+    given = {"input": [{"role": "user", "content": [part]}], **FEW}
+    assert text_of(ask(model, **given)) == text_of(ask(model, input="Who sings?", **FEW))
+
+
 def test_explanations_are_refused(model: Served) -> None:
     assert call(model, {"input": "a"}, explain="True").status == 422
 
@@ -276,6 +339,18 @@ def test_a_model_that_reads_images_takes_them(served: Callable[..., Served]) -> 
         answer = call(vision, {"input": [{"role": "user", "content": [part]}]})
         assert answer.status == status
         assert read_json(answer.body)["error"]["message"] == Sentence(*facts)
+
+
+def test_the_result_of_a_tool_may_be_an_image() -> None:
+    parts = [{"type": "input_image", "image_url": "data:x"}, {"type": "input_text", "text": "8"}]
+    result = {"type": "function_call_output", "call_id": "c1", "output": parts}
+    (message,) = chat_messages([result], reads_images=True)
+    assert message["content"] == [
+        {"type": "image_url", "image_url": {"url": "data:x"}},
+        {"type": "text", "text": "8"},
+    ]
+    with refused(Unprocessable, "input[0].output", "input_image", "texts"):
+        chat_messages([result], reads_images=False)
 
 
 def says(model: Served, monkeypatch: Any, text: str, template: str = THINKS) -> None:

@@ -47,6 +47,8 @@ def model(served: Callable[..., Served], monkeypatch: Any) -> Iterator[Served]:
         {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA}},
         {"type": "json", "value": SCHEMA},
         {"type": "json_object", "value": SCHEMA},
+        {"type": "json_object", "schema": SCHEMA},
+        {"type": "json_schema", "schema": SCHEMA},
         {"type": "regex", "value": r'\{"name": "fox"\}'},
     ],
 )
@@ -127,6 +129,53 @@ def test_a_tool_is_called(model: Served, choice: Any) -> None:
     assert json.loads(called["function"]["arguments"]) == {"name": "fox"}
 
 
+def test_an_error_about_the_schema_of_a_tool_names_the_tools(model: Served) -> None:
+    function = {"name": "look", "parameters": {"type": "object", "properties": {"a": {"type": 5}}}}
+    body = {"messages": CHAT, "tools": [{"type": "function", "function": function}]}
+    answer = call(model, "v1/chat/completions", body)
+    assert (answer.status, read_json(answer.body)["error"]["param"]) == (400, "tools")
+
+
+def test_keywords_of_a_schema_may_be_null(model: Served) -> None:
+    parameters = {"type": "object", "properties": None, "required": None}
+    tools = [{"type": "function", "function": {"name": "look", "parameters": parameters}}]
+    given = {"tools": tools, "tool_choice": "required", "parallel_tool_calls": False, **MANY}
+    (answer,) = ask(model, "v1/chat/completions", messages=CHAT, **given)["choices"]
+    (called,) = answer["message"]["tool_calls"]
+    assert called["function"] == {"name": "look", "arguments": "{}"}
+
+
+def allowed(mode: str, *names: str) -> dict[str, Any]:
+    tools = [{"type": "function", "function": {"name": name}} for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+
+
+def test_one_of_the_allowed_tools_is_called(model: Served) -> None:
+    for seed in range(4):
+        given = {"tools": TOOLS, "tool_choice": allowed("required", "look"), **MANY, "seed": seed}
+        (answer,) = ask(model, "v1/chat/completions", messages=CHAT, **given)["choices"]
+        called = [each["function"]["name"] for each in answer["message"]["tool_calls"]]
+        assert {*called} == {"look"}
+    given = {"tools": TOOLS, "tool_choice": allowed("auto", "stop"), "max_tokens": 6}
+    plain = ask(model, "v1/chat/completions", messages=CHAT, tools=TOOLS, max_tokens=6)
+    assert ask(model, "v1/chat/completions", messages=CHAT, **given)["choices"] == plain["choices"]
+
+
+@pytest.mark.parametrize("mode", ["auto", "required"])
+def test_an_allowed_tool_is_one_of_the_tools(model: Served, mode: str) -> None:
+    body = {"messages": CHAT, "tools": TOOLS, "tool_choice": allowed(mode, "look", "other")}
+    answer = call(model, "v1/chat/completions", body)
+    message = read_json(answer.body)["error"]["message"]
+    assert (answer.status, message) == (400, Sentence("tool_choice", "other"))
+
+
+def test_the_name_of_a_tool_has_at_most_128_characters(model: Served) -> None:
+    for length, status in ((128, 200), (129, 400)):
+        tools = [{"type": "function", "function": {"name": "a" * length}}]
+        body = {"messages": CHAT, "tools": tools, "max_tokens": 2}
+        assert call(model, "v1/chat/completions", body).status == status
+
+
 def test_a_stream_of_calls_adds_up_to_them(model: Served) -> None:
     given = {"tools": TOOLS, "tool_choice": LOOK, "n": 2, **MANY}
     whole = ask(model, "v1/chat/completions", messages=CHAT, **given)
@@ -205,6 +254,11 @@ def test_a_model_that_may_call_is_free_to_write(model: Served) -> None:
         ),
         ({"response_format": {"type": "xml"}}, 400, ["xml", "response_format.type"]),
         ({"response_format": {"type": "json_schema"}}, 400, ["response_format", "json_schema"]),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": SCHEMA}},
+            400,
+            ["response_format", "schema"],
+        ),
         (
             {"response_format": {"type": "regex", "value": "("}},
             400,
