@@ -297,12 +297,15 @@ class Checkpoint:
     @cached_property
     def limit(self) -> int | None:
         """The maximum number of tokens in a row; None if model and tokenizer have no limit."""
-        positions = getattr(self.config.get_text_config(), "max_position_embeddings", None) or 0
-        limits = [self.text_tokenizer.model_max_length]
-        if positions > 0:
-            limits.append(positions - first_position(self.config))
-        limit = min(limits)
+        limits = (self.text_tokenizer.model_max_length, self.position_limit)
+        limit = min(each for each in limits if each is not None)
         return limit if limit < UNLIMITED else None
+
+    @property
+    def position_limit(self) -> int | None:
+        """The maximum number of tokens for which the model has positions; None for any number."""
+        positions = getattr(self.config.get_text_config(), "max_position_embeddings", None) or 0
+        return positions - first_position(self.config) if positions > 0 else None
 
 
 def first_position(config: PreTrainedConfig) -> int:

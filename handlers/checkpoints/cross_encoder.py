@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
+from pydantic import BaseModel, Field, NonNegativeInt
 from transformers import PreTrainedModel
 
 from ..compat.transformers import classifies_last_token
@@ -47,6 +47,7 @@ from .ranking_template import (
     single_token,
 )
 from .sentence_transformers import (
+    BERT_CONFIG,
     CONFIG,
     FIRST,
     MODULES,
@@ -55,7 +56,9 @@ from .sentence_transformers import (
     Limits,
     ModuleEntry,
     PoolingConfig,
+    PromptTexts,
     SentencePooling,
+    TransformerConfig,
     layers_dimension,
     load_layers,
     module_kinds,
@@ -66,7 +69,6 @@ from .sentence_transformers import (
 TRANSFORMER, LOGIT_SCORE = "Transformer", "LogitScore"
 VECTOR, SCORES = "sentence_embedding", "scores"
 OUTPUT = "logits"
-BERT_CONFIG = "sentence_bert_config.json"
 IDENTITY = "torch.nn.modules.linear.Identity"
 
 Kind = Literal["classifier", "causal_classifier", "pooled", "logits"]
@@ -79,44 +81,11 @@ TASKS: Mapping[Kind, str] = {
 }
 
 
-class Modality(BaseModel):
-    """How one kind of inputs is read."""
-
-    format: Literal["structured", "flat"] = "flat"
-
-
-class TextArguments(BaseModel):
-    """Arguments of the tokenizer; others would change what is read."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    max_length: PositiveInt | None = None
-    padding: Any = None
-    truncation: Literal[True, "longest_first"] | None = None
-
-
-class ProcessingArguments(BaseModel):
-    """Arguments of the tokenizer and of the chat template."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    text: TextArguments = TextArguments()
-    chat_template: dict[str, Any] = Field(default_factory=dict)
-
-
-class TransformerConfig(BaseModel):
-    """sentence_bert_config.json of a cross-encoder."""
-
-    transformer_task: str | None = None
-    modality_config: dict[str, Modality] = Field(default_factory=dict)
-    processing_kwargs: ProcessingArguments = ProcessingArguments()
-
-
 class Settings(BaseModel):
     """config_sentence_transformers.json of a cross-encoder."""
 
     activation_fn: Any = None
-    prompts: dict[str, str] = Field(default_factory=dict)
+    prompts: PromptTexts = Field(default_factory=dict)
     default_prompt_name: str | None = None
 
 

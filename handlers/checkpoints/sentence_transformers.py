@@ -3,12 +3,13 @@
     modules.json                         the modules in their order, and their folders
     1_Pooling/config.json                how vectors of tokens become one vector of the text
     2_Dense/config.json, model.safetensors
-    sentence_bert_config.json            max_seq_length, do_lower_case
-    config_sentence_transformers.json    prompts, default_prompt_name, similarity_fn_name
+    sentence_bert_config.json            max_seq_length, do_lower_case, and how texts are read
+    config_sentence_transformers.json    prompts, default_prompt_name, similarity_fn_name,
+                                         truncate_dim
 
-A checkpoint without modules.json has the mean of its tokens' vectors, not normalized, as
-sentence-transformers loads it. Source of the formats: the `save` methods of the modules of
-sentence-transformers 2.0 to 5.7.
+A checkpoint without modules.json has the mean of its tokens' vectors, or the vector of the last
+token of a causal language model, not normalized, as sentence-transformers loads it. Source of the
+formats: the `save` methods of the modules of sentence-transformers 2.0 to 6.2.
 """
 
 from __future__ import annotations
@@ -18,10 +19,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import torch
-from pydantic import BaseModel, Field, PositiveInt, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    TypeAdapter,
+    ValidationError,
+)
 from safetensors.torch import load_file
 
 from ..errors import WrongCheckpoint, summarize
@@ -33,6 +42,7 @@ MODULES = "modules.json"
 CONFIG = "config.json"
 SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
 SETTINGS = "config_sentence_transformers.json"
+BERT_CONFIG = "sentence_bert_config.json"
 # Earlier versions named the file after the family.
 LIMITS = re.compile(r"sentence_[a-z-]+_config\.json")
 # An input of a row: 1 for tokens that are not pooled, of a prompt or unknown to model2vec.
@@ -47,6 +57,8 @@ SPLADE_MODULES = ("MLMTransformer", "Transformer", SPLADE)
 
 PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
+# How a model reads texts that become vectors.
+TASK, FORWARD, STATES = "feature-extraction", "forward", "last_hidden_state"
 
 # The keys of versions before 5.4, in the order in which their vectors are concatenated.
 POOLING_KEYS: dict[str, PoolingMode] = {
@@ -110,12 +122,97 @@ class Limits(BaseModel):
         return read_model(found[0], Limits) if found else cls()
 
 
-class Settings(BaseModel):
-    """config_sentence_transformers.json."""
+class Modality(BaseModel):
+    """How one kind of inputs is read."""
 
-    prompts: dict[str, str] = Field(default_factory=dict)
+    format: Literal["structured", "flat"] = "flat"
+    method: str = FORWARD
+    method_output_name: str | None = STATES
+
+
+class TextArguments(BaseModel):
+    """Arguments of the tokenizer; others would change what is read."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    max_length: PositiveInt | None = None
+    padding: Any = None
+    truncation: Literal[True, "longest_first"] | None = None
+
+
+class ProcessingArguments(BaseModel):
+    """Arguments of the tokenizer and of the chat template."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: TextArguments = TextArguments()
+    chat_template: dict[str, Any] = Field(default_factory=dict)
+
+
+class TransformerConfig(BaseModel):
+    """How the model reads its inputs, in sentence_bert_config.json since version 5.4."""
+
+    transformer_task: str | None = None
+    modality_config: dict[str, Modality] = Field(default_factory=dict)
+    processing_kwargs: ProcessingArguments = ProcessingArguments()
+
+    @classmethod
+    def of_embeddings(cls, directory: Path) -> TransformerConfig:
+        """Return the config of a checkpoint whose texts become vectors.
+
+        Raises:
+            WrongCheckpoint: the file is damaged, or texts are read in another way.
+        """
+        config = read_model(directory / BERT_CONFIG, cls, optional=True)
+        if config.transformer_task not in (None, TASK):
+            raise WrongCheckpoint(
+                BERT_CONFIG,
+                f"has transformer_task {config.transformer_task:.80}",
+                f"use a checkpoint with the task {TASK}",
+            )
+        if "message" in config.modality_config:
+            raise WrongCheckpoint(
+                BERT_CONFIG,
+                "has the modality message, so that its texts are read in a chat template",
+                "use a checkpoint that was trained on plain texts; if this one was, remove message"
+                " from its modality_config",
+            )
+        text = config.modality_config.get("text", Modality())
+        if (text.method, text.method_output_name) != (FORWARD, STATES):
+            raise WrongCheckpoint(
+                BERT_CONFIG,
+                f"reads texts with {text.method} and takes {text.method_output_name or 'it'}",
+                f"use a checkpoint whose texts become the {STATES} of {FORWARD}",
+            )
+        return config
+
+
+def read_prompts(prompts: Any) -> Any:
+    """Return the prompts of a file, whose null is an empty text."""
+    if not isinstance(prompts, dict):
+        return prompts
+    return {name: "" if text is None else text for name, text in prompts.items()}
+
+
+def _known_similarity(name: Any) -> Any:
+    """Return a similarity; others, such as `maxsim`, are none of vectors of texts."""
+    return name if name in get_args(Similarity) else None
+
+
+PromptTexts = Annotated[dict[str, str], BeforeValidator(read_prompts)]
+
+
+class Settings(BaseModel):
+    """config_sentence_transformers.json.
+
+    Attributes:
+        truncate_dim: the dimensions of each vector that are kept; None for all of them.
+    """
+
+    prompts: PromptTexts = Field(default_factory=dict)
     default_prompt_name: str | None = None
-    similarity_fn_name: Similarity | None = None
+    similarity_fn_name: Annotated[Similarity | None, BeforeValidator(_known_similarity)] = None
+    truncate_dim: PositiveInt | None = None
 
 
 @dataclass(frozen=True)
@@ -124,7 +221,8 @@ class SentenceTransformer:
 
     Attributes:
         normalizes: whether the vectors have a length of 1 at the end.
-        limits: how long a text may be, and whether it is read in lower case.
+        limits: whether a text is read in lower case.
+        max_length: the maximum number of tokens of a text, if a file has one.
         settings: the prompts, and how vectors are compared.
     """
 
@@ -134,6 +232,7 @@ class SentenceTransformer:
     normalizes: bool
     dimension: int
     limits: Limits
+    max_length: int | None
     settings: Settings
 
     @classmethod
@@ -143,9 +242,9 @@ class SentenceTransformer:
         Raises:
             WrongCheckpoint: a file is damaged, or a module is not supported.
         """
-        has_modules = (directory / MODULES).is_file()
         is_static = static_folder(directory) is not None
-        modules = read_modules(directory, [STATIC] if is_static else FIRST) if has_modules else []
+        first = [STATIC] if is_static else FIRST
+        modules = read_modules(directory, first) if has_modules(directory) else []
         layers = modules if is_static else modules[1:]
         config = PoolingConfig()
         if modules and not is_static:
@@ -155,13 +254,18 @@ class SentenceTransformer:
         dimension = layers_dimension(directory, hidden_size * len(config.modes), behind)
         settings = read_model(directory / SETTINGS, Settings, optional=True)
         _check_default_prompt(settings)
+        for each in behind:
+            _check_names(directory, each)
+        limits = Limits.read(directory)
+        own_length = TransformerConfig.of_embeddings(directory).processing_kwargs.text.max_length
         return cls(
             directory,
             config,
             behind,
             normalizes,
             dimension,
-            Limits.read(directory),
+            limits,
+            own_length or limits.max_seq_length,
             settings,
         )
 
@@ -217,6 +321,23 @@ class SentencePooling(PoolingHead):
         return slots.sum(values) / (lengths if mode == "mean" else lengths.sqrt())
 
 
+def _check_names(directory: Path, entry: ModuleEntry) -> None:
+    """Check that a dense layer reads and writes the vector of the text.
+
+    Raises:
+        WrongCheckpoint: it reads or writes something else.
+    """
+    if entry.kind != "Dense":
+        return
+    config = read_model(directory / entry.path / CONFIG, DenseConfig)
+    if other := {config.module_input_name, config.module_output_name or OUTPUT} - {OUTPUT}:
+        raise WrongCheckpoint(
+            f"{entry.path}/{CONFIG}",
+            f"reads or writes {min(other):.80}, and not {OUTPUT}",
+            "use a checkpoint whose dense layers follow each other behind the pooling",
+        )
+
+
 def _check_default_prompt(settings: Settings) -> None:
     name = settings.default_prompt_name
     if name is not None and name not in settings.prompts:
@@ -245,7 +366,7 @@ class SpladeConfig(BaseModel):
         Raises:
             WrongCheckpoint: a file is damaged, or there is a module that is not supported.
         """
-        entries = module_entries(directory) if (directory / MODULES).is_file() else []
+        entries = module_entries(directory) if has_modules(directory) else []
         unknown = next((each.kind for each in entries if each.kind not in SPLADE_MODULES), None)
         if unknown is not None:
             raise _unsupported(unknown, ("Transformer", SPLADE))
@@ -415,14 +536,18 @@ def read_modules(directory: Path, first: Sequence[str]) -> list[ModuleEntry]:
     return list(entries[1:])
 
 
+def has_modules(directory: Path) -> bool:
+    """Return whether a checkpoint names its modules."""
+    return (directory / MODULES).is_file()
+
+
 def module_kinds(directory: Path) -> list[str]:
     """Return the classes of the modules of a checkpoint; none without modules.json.
 
     Raises:
         WrongCheckpoint: the file is damaged.
     """
-    has_modules = (directory / MODULES).is_file()
-    return [each.kind for each in module_entries(directory)] if has_modules else []
+    return [each.kind for each in module_entries(directory)] if has_modules(directory) else []
 
 
 def module_entries(directory: Path) -> list[ModuleEntry]:

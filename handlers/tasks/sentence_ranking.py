@@ -10,6 +10,7 @@ computed as by sentence-transformers' CrossEncoder; see `handlers/checkpoints/cr
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -60,11 +61,14 @@ MIN_ROWS, MIN_SAVED = 3, 0.2
 Activation = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 # Names are looked up here, and never imported.
 ACTIVATIONS: Mapping[str, Activation] = {
-    "torch.nn.modules.linear.Identity": np.asarray,
-    "torch.nn.modules.activation.Sigmoid": sigmoid,
-    "torch.nn.modules.activation.Softmax": softmax,
-    "torch.nn.modules.activation.Tanh": np.tanh,
+    "Identity": np.asarray,
+    "ReLU": partial(np.maximum, 0),
+    "Sigmoid": sigmoid,
+    "Softmax": softmax,
+    "Tanh": np.tanh,
 }
+# The path of a class of torch, where it is defined or as torch.nn exports it.
+ACTIVATION_PATH = re.compile(r"torch\.nn(\.modules\.(activation|linear))?\.(?P<name>\w+)")
 
 
 class RankingParameters(Parameters):
@@ -202,9 +206,10 @@ class Task(PairTask[RankingInput]):
 
     @property
     def max_tokens(self) -> int | None:
-        return lowest_limit(
-            self.settings.max_length or self.files.max_length, self.checkpoint.limit
-        )
+        own, checkpoint = self.files.max_length, self.checkpoint
+        # The limit of the checkpoint's modules replaces the tokenizer's.
+        most = checkpoint.position_limit if own else checkpoint.limit
+        return lowest_limit(self.settings.max_length or own, most)
 
     @classmethod
     def example_inputs(cls, text: str) -> Pair:
@@ -471,13 +476,14 @@ def read_activation(files: CrossEncoder) -> Activation:
     name = files.activation
     if name is None:
         return sigmoid if files.num_labels == 1 else np.asarray
-    if not isinstance(name, str) or name not in ACTIVATIONS:
+    path = ACTIVATION_PATH.fullmatch(name) if isinstance(name, str) else None
+    if path is None or path["name"] not in ACTIVATIONS:
         raise WrongCheckpoint(
             "config.json",
             f"has the activation {quote(name)}",
-            f"use one of {enumerate_names(ACTIVATIONS)}",
+            f"use one of {enumerate_names(ACTIVATIONS)} of torch.nn",
         )
-    return ACTIVATIONS[name]
+    return ACTIVATIONS[path["name"]]
 
 
 def read_texts(texts: Any, name: str, max_rows: int, max_characters: int) -> list[str]:

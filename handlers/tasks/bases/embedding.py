@@ -21,19 +21,22 @@ from ...batching.tokenization import (
     read_in_lower_case,
     tokenize,
 )
-from ...checkpoints.architecture import base_class_for
+from ...checkpoints.architecture import attends_both_ways, base_class_for
 from ...checkpoints.checkpoint import Checkpoint
 from ...checkpoints.pooling import PoolingHead
 from ...checkpoints.prompts import Prompts
 from ...checkpoints.sentence_transformers import (
+    MODULES,
     OUTPUT,
     PROMPT_MASK,
     PoolingConfig,
+    PoolingMode,
     SentenceTransformer,
+    has_modules,
 )
 from ...checkpoints.static_embedding import StaticConfig
 from ...config.handler_section import HandlerSection
-from ...errors import BadRequest, RequestError, TextTooLong, WrongConfig, attempt
+from ...errors import BadRequest, RequestError, TextTooLong, WrongCheckpoint, WrongConfig, attempt
 from ...types.embeddings import PROMPT_KEYS, Precision, as_list, in_base64, quantized
 from ...types.parameters import Parameters, check_text
 from ...types.request import TokenIds
@@ -41,6 +44,9 @@ from .text import TextTask, TruncationParameters
 
 InputT = TypeVar("InputT")
 Vector = npt.NDArray[np.float32]
+# The end of the names of causal language models, and their pooling.
+CAUSAL = "ForCausalLM"
+LAST: PoolingMode = "lasttoken"
 
 
 class PromptParameters(TruncationParameters):
@@ -174,7 +180,27 @@ class EmbeddingTask(TextTask[InputT, Row]):
             found = replace(found, normalizes=config.normalizes)
         if self._unknown is not None:
             found = replace(found, pooling=PoolingConfig(include_prompt=False))
-        return found
+        return found if has_modules(self.checkpoint.directory) else self._without_modules(found)
+
+    def _without_modules(self, found: SentenceTransformer) -> SentenceTransformer:
+        """Return the modules that sentence-transformers gives a checkpoint that names none.
+
+        Raises:
+            WrongCheckpoint: the checkpoint is a model of chats, whose texts it reads as messages.
+        """
+        checkpoint = self.checkpoint
+        if self._is_static:
+            return found
+        if checkpoint.tokenizer.chat_template:
+            raise WrongCheckpoint(
+                "tokenizer_config.json",
+                f"has a chat template, and the checkpoint no {MODULES}, so that"
+                " sentence-transformers reads its texts in the template",
+                f"use a checkpoint with {MODULES}, or remove the template",
+            )
+        if attends_both_ways(checkpoint.config) or not checkpoint.architecture.endswith(CAUSAL):
+            return found
+        return replace(found, pooling=PoolingConfig(pooling_mode=LAST))
 
     @property
     def reduction(self) -> Callable[[], PoolingHead]:
@@ -182,8 +208,10 @@ class EmbeddingTask(TextTask[InputT, Row]):
 
     @property
     def max_tokens(self) -> int | None:
-        own = self.settings.max_length or self.modules.limits.max_seq_length
-        return lowest_limit(own, self.checkpoint.limit)
+        own, checkpoint = self.modules.max_length, self.checkpoint
+        # The limit of the checkpoint's modules replaces the tokenizer's.
+        most = checkpoint.position_limit if own else checkpoint.limit
+        return lowest_limit(self.settings.max_length or own, most)
 
     def read_text(self, text: Any, name: str, parameters: PromptParameters) -> EmbeddedText:
         """Return a text, or a :class:`TokenIds`, with the prompt that parameters name.
@@ -234,8 +262,12 @@ class EmbeddingTask(TextTask[InputT, Row]):
         return replace(text, text=kept)
 
     def vector(self, outputs: Outputs, *, normalize: bool, dimensions: int | None = None) -> Vector:
-        """Return the vector of a row, its first dimensions, or with a length of 1."""
-        return cut_vector(outputs[OUTPUT], normalize=normalize, dimensions=dimensions)
+        """Return the vector of a row, its first dimensions, or with a length of 1.
+
+        Without a number of dimensions, as many are kept as the checkpoint says.
+        """
+        kept = dimensions or self.modules.settings.truncate_dim
+        return cut_vector(outputs[OUTPUT], normalize=normalize, dimensions=kept)
 
     @cached_property
     def _prompts(self) -> Prompts:

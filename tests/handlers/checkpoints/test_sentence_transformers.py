@@ -33,7 +33,7 @@ def read(folder: Path, *modules: Module) -> SentenceTransformer:
 def test_without_modules_it_is_the_mean_of_the_tokens(tmp_path: Path) -> None:
     found = SentenceTransformer.read(tmp_path, SIZE)
     assert (found.pooling.modes, found.normalizes, found.dimension) == (["mean"], False, SIZE)
-    assert found.limits.max_seq_length is None
+    assert found.max_length is None
     assert found.settings.prompts == {}
 
 
@@ -59,6 +59,29 @@ def test_only_a_normalization_at_the_end_can_be_switched(tmp_path: Path) -> None
     assert len(found.reduction().layers) == 2
 
 
+def test_a_prompt_that_is_null_is_empty_and_an_unknown_similarity_is_none(tmp_path: Path) -> None:
+    settings = '{"prompts": {"query": "a", "document": null}, "similarity_fn_name": "maxsim"}'
+    (tmp_path / "config_sentence_transformers.json").write_text(settings)
+    found = SentenceTransformer.read(tmp_path, SIZE).settings
+    assert found.prompts == {"query": "a", "document": ""}
+    assert found.similarity_fn_name is None
+
+
+@pytest.mark.parametrize(
+    ("file", "length"),
+    [
+        ('{"max_seq_length": 20}', 20),
+        ('{"processing_kwargs": {"text": {"max_length": 10}}}', 10),
+        ('{"max_seq_length": 20, "processing_kwargs": {"text": {"max_length": 30}}}', 30),
+    ],
+)
+def test_the_length_of_a_text_has_an_old_or_a_new_key(
+    tmp_path: Path, file: str, length: int
+) -> None:
+    (tmp_path / "sentence_bert_config.json").write_text(file)
+    assert SentenceTransformer.read(tmp_path, SIZE).max_length == length
+
+
 @pytest.mark.parametrize(
     ("file", "content", "facts"),
     [
@@ -82,7 +105,29 @@ def test_only_a_normalization_at_the_end_can_be_switched(tmp_path: Path) -> None
         ),
         ("1_Pooling/config.json", '{"pooling_mode": "median"}', ["1_Pooling/config.json"]),
         ("sentence_bert_config.json", '{"max_seq_length": -1}', ["max_seq_length"]),
+        ("sentence_bert_config.json", '{"transformer_task": "fill-mask"}', ["fill-mask"]),
+        (
+            "sentence_bert_config.json",
+            '{"modality_config": {"text": {"method": "forward"}, "message": {"format": "flat"}}}',
+            ["chat template", "message"],
+        ),
+        (
+            "sentence_bert_config.json",
+            '{"modality_config": {"text": {"method": "get_text_features"}}}',
+            ["get_text_features"],
+        ),
+        (
+            "sentence_bert_config.json",
+            '{"processing_kwargs": {"text": {"add_special_tokens": false}}}',
+            ["add_special_tokens"],
+        ),
         ("config_sentence_transformers.json", '{"default_prompt_name": "q"}', ["q"]),
+        ("config_sentence_transformers.json", '{"truncate_dim": 0}', ["truncate_dim"]),
+        (
+            "2_Dense/config.json",
+            '{"in_features": 32, "out_features": 4, "module_input_name": "token_embeddings"}',
+            ["2_Dense/config.json", "token_embeddings"],
+        ),
         (
             "2_Dense/config.json",
             '{"in_features": 7, "out_features": 2}',

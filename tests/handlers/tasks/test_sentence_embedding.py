@@ -119,6 +119,55 @@ def test_a_long_text_is_cut_at_either_end_or_refused(model: Served) -> None:
     assert "this model takes 40" in sentence
 
 
+def test_vectors_have_the_dimensions_that_the_checkpoint_names(tmp_path: Path) -> None:
+    folder = write(tmp_path / "model", "modernbert")
+    whole = Served(folder, MODE).ask(FINE)
+    settings = folder / "config_sentence_transformers.json"
+    settings.write_text(json.dumps({"truncate_dim": 6}))
+    model = Served(folder, MODE)
+    first = np.array(whole[:6])
+    np.testing.assert_allclose(model.ask(FINE), first / np.linalg.norm(first), atol=1e-5)
+    assert model.ask(FINE, dimensions=4) != model.ask(FINE)[:4]
+    assert not differences(model.ask(FINE, dimensions=len(whole)), whole, 1e-5)
+    alike = Served(folder, "sentence_similarity").ask(
+        {"source_sentence": FINE, "sentences": ["dull"]}
+    )
+    assert alike[0] == pytest.approx(np.dot(model.ask(FINE), model.ask("dull")), abs=1e-5)
+
+
+def test_the_length_of_the_modules_replaces_that_of_the_tokenizer(tmp_path: Path) -> None:
+    folder = write(tmp_path / "model", "modernbert")
+    tokenizer = folder / "tokenizer_config.json"
+    tokenizer.write_text(
+        json.dumps({**json.loads(tokenizer.read_text("utf-8")), "model_max_length": 16})
+    )
+    assert Served(folder, MODE).engine.task.limits.max_length == 16
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 40}')
+    assert Served(folder, MODE).engine.task.limits.max_length == 40
+    assert Served(folder, MODE, max_length=9).engine.task.limits.max_length == 9
+
+
+def test_a_causal_language_model_without_modules_has_the_vector_of_its_last_token(
+    tmp_path: Path,
+) -> None:
+    folder = tiny.write(tmp_path / "model", MODE, family="Qwen2", num_key_value_heads=1)
+    mean, config = Served(folder, MODE).ask(FINE), folder / "config.json"
+    causal = {**json.loads(config.read_text("utf-8")), "architectures": ["Qwen2ForCausalLM"]}
+    config.write_text(json.dumps(causal))
+    model = Served(folder, MODE)
+    last = model.ask(FINE)
+    assert np.abs(np.array(last) - mean).max() > 0.1
+    both_ways: Any = {**causal, "is_causal": False}
+    config.write_text(json.dumps(both_ways))
+    task: Any = Served(folder, MODE).engine.task
+    assert task.modules.pooling.modes == ["mean"]
+    task = model.engine.task
+    assert task.modules.pooling.modes == ["lasttoken"]
+    (folder / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    with refused(WrongCheckpoint, "chat template", "modules.json"):
+        Served(folder, MODE)
+
+
 def test_token_ids_are_taken_as_they_are(model: Served) -> None:
     task = model.engine.task
     ids = task.checkpoint.tokenizer(FINE)["input_ids"]

@@ -148,6 +148,7 @@ def test_a_wrong_request_does_not_change_the_ranking_beside_it(served: Load) -> 
         ({}, None, False),
         ({"sentence_transformers": {"activation_fn": IDENTITY}}, None, True),
         ({"sentence_transformers": {"activation_fn": SIGMOID, "version": "5.0"}}, None, False),
+        ({"sentence_transformers": {"activation_fn": "torch.nn.Identity"}}, None, True),
         ({"sbert_ce_default_activation_function": IDENTITY}, None, True),
         ({"sbert_ce_default_activation_function": IDENTITY}, SIGMOID, False),
         ({}, IDENTITY, True),
