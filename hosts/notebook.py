@@ -103,7 +103,7 @@ class Engine(engine.Engine):
             directory: a `.mar`, a `.tar.gz` or a folder.
             config: the settings; by default the archive's own.
             device: where the model runs; by default the first GPU where there is one.
-            mode: the mode of a checkpoint, in the place of `config`.
+            mode: the mode of a checkpoint, in the place of `config`. An archive has its own.
 
         Raises:
             ArchiveError: the file is no archive.
@@ -113,12 +113,15 @@ class Engine(engine.Engine):
         path = Path(directory).expanduser()
         if not path.exists():
             raise WrongConfig(str(directory), "there is no such file or folder", "correct the path")
-        if mode is not None:
-            config = ModelConfig.parse({"handler": {"mode": mode}})
+        if isinstance(config, str):
+            raise WrongConfig(config, "is no ModelConfig", f'name a mode as mode="{config:.40}"')
         if path.is_file() or (path / MANIFEST).is_file():
             path = open_archive(path).folder
             sums = verify(path)
             _warn_of_other_code(path, directory)
+            _check_mode(path, mode, directory)
+        elif mode is not None:
+            config = ModelConfig.parse({"handler": {"mode": mode}})
         elif config is None:
             raise WrongConfig(
                 str(directory),
@@ -133,7 +136,7 @@ class Engine(engine.Engine):
                 "serve the model and send it requests",
             )
         gpu = {} if config.deviceType == "cpu" else {"gpu_id": 0}
-        loaded = super().load(path, config, device or pick_device(gpu), sums)
+        loaded = super().load(path, config, _device(device) or pick_device(gpu), sums)
         loaded.require_health()
         return loaded  # type: ignore[return-value]  # it is of this class
 
@@ -196,13 +199,58 @@ class Engine(engine.Engine):
 
     def _requests(self, inputs: Any, parameters: Mapping[str, Any]) -> list[Request]:
         """Return a request for each item of a list, or one request for other inputs."""
-        if isinstance(inputs, (list, tuple)):
-            return self._protocol.requests([_readable(each) for each in inputs], parameters)
+        if (items := _items(inputs)) is not None:
+            return self._protocol.requests([_readable(each) for each in items], parameters)
         return self._protocol.requests(_readable(inputs), parameters)
 
 
 def _are_requests(inputs: Any) -> bool:
     return isinstance(inputs, (list, tuple)) and all(isinstance(each, Request) for each in inputs)
+
+
+def _items(inputs: Any) -> list[Any] | None:
+    """Return the items of a list, of a column of pandas or datasets, or of an array of texts.
+
+    None is for one input.
+    """
+    is_column = type(inputs).__name__ == "Series" or getattr(inputs, "ndim", 0) == 1
+    if is_column and hasattr(inputs, "tolist"):
+        return list(inputs.tolist())
+    is_list = isinstance(inputs, Sequence) and not isinstance(inputs, (str, bytes, bytearray))
+    return [*inputs] if is_list else None
+
+
+def _device(device: torch.device | str) -> torch.device | None:
+    """Return a device of this machine; None for the default.
+
+    Raises:
+        WrongConfig: torch has no such device here.
+    """
+    if device in ("", None):
+        return None
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise WrongConfig(
+            "device",
+            f"is {quote(str(device))}, which torch does not have here",
+            "leave it out, or name another one",
+        ) from None
+
+
+def _check_mode(folder: Path, mode: str | None, name: Path | str) -> None:
+    """Check that the mode of an archive is the one that is asked for, if one is.
+
+    Raises:
+        WrongConfig: it is another one.
+    """
+    own = ModelConfig.read(folder / CONFIG_FILE).handler.mode
+    if mode not in (None, own):
+        raise WrongConfig(
+            "mode",
+            f"is {quote(mode)}, and {name} is an archive of {own}",
+            "leave it out, or load the folder of the checkpoint",
+        )
 
 
 def _readable(value: Any) -> Any:

@@ -18,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from hf_serve.handlers.config.handler_section import modes
 from hf_serve.handlers.config.messages import suggest
+from hf_serve.handlers.config.task_names import suggest_mode
 from hf_serve.handlers.process.resources import available_cores
 from hf_serve.hosts.command_line import INTERRUPTED, plain_errors
 from hf_serve.scripts.benchmark.report import describe, plot, recommended, table
@@ -65,7 +66,7 @@ def main(
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if mode and mode not in modes():
-        raise typer.BadParameter(f"there is no mode {mode}; {suggest(mode, modes())}")
+        raise typer.BadParameter(f"there is no mode {mode}; {suggest_mode(mode, modes())}")
     source = read_source(model, mode)
     wanted = _wanted(source, split_names(only))
     _warn_if_busy()

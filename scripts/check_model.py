@@ -14,8 +14,8 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from hf_serve.handlers.config.handler_section import modes
-from hf_serve.handlers.config.messages import suggest
 from hf_serve.handlers.config.model_config import ModelConfig
+from hf_serve.handlers.config.task_names import suggest_mode
 from hf_serve.hosts.command_line import plain_errors
 from hf_serve.scripts.hub.catalogue import find_in_catalogue
 from hf_serve.scripts.hub.client import Hub
@@ -48,7 +48,7 @@ def main(
     HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE are read from the environment.
     """
     if mode and mode not in modes():
-        raise typer.BadParameter(f"there is no mode {mode}; {suggest(mode, modes())}")
+        raise typer.BadParameter(f"there is no mode {mode}; {suggest_mode(mode, modes())}")
     if Path(model).suffix in YAMLS and Path(model).is_file():
         handler = ModelConfig.read(Path(model)).handler
         model, mode = handler.model_name or "", mode or handler.mode

@@ -19,6 +19,8 @@ from yaml import YAMLError
 from hf_serve.handlers.checkpoints.checkpoint_files import CONFIG
 from hf_serve.handlers.checkpoints.unread_files import CODE
 from hf_serve.handlers.config.documents import parse_yaml
+from hf_serve.handlers.config.handler_section import modes
+from hf_serve.handlers.config.task_names import mode_of_task
 from hf_serve.handlers.errors import KitError, WrongConfig
 from hf_serve.hosts.archives import MANIFEST, SUFFIXES
 from hf_serve.hosts.command_line import plain_errors
@@ -197,11 +199,7 @@ def _mode_of(task: str) -> str | None:
     """
     if not task:
         return None
-    # This import loads torch, which `--help` does not need.
-    from hf_serve.handlers.config.handler_section import modes  # noqa: PLC0415
-    from hf_serve.scripts.hub.mode_detection import mode_of_task  # noqa: PLC0415
-
-    if mode := mode_of_task(task):
+    if mode := mode_of_task(task, modes()):
         return mode
     raise WrongConfig(
         "HF_TASK", f"is {task}, which is not supported", f"set one of {', '.join(modes())}"

@@ -22,8 +22,8 @@ from rich.console import Console
 
 from hf_serve.handlers.config.documents import parse_json, parse_yaml
 from hf_serve.handlers.config.handler_section import CHECKPOINT, CUSTOM_MODE, HandlerSection, modes
-from hf_serve.handlers.config.messages import suggest
 from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig
+from hf_serve.handlers.config.task_names import suggest_mode
 from hf_serve.handlers.errors import KitError
 from hf_serve.hosts.asgi.pool_limits import (
     LOAD_SECONDS,
@@ -114,7 +114,7 @@ def main(
     next run uses it. What has not changed is neither downloaded nor packed again.
     """
     if mode and mode not in modes():
-        raise typer.BadParameter(f"there is no mode {mode}; {suggest(mode, modes())}")
+        raise typer.BadParameter(f"there is no mode {mode}; {suggest_mode(mode, modes())}")
     on_demand = PoolLimits.of_options(models_max, models_memory, keep_alive, load_timeout, pin)
     if host is Host.TORCHSERVE:
         _require_stopped(folder)

@@ -21,6 +21,7 @@ from pydantic import (
 
 from ..registry import FORMATS, TASKS, Registry
 from .messages import enumerate_names, quote, suggest
+from .task_names import suggest_mode
 
 EngineName = Literal["vllm"]
 DType = Literal["float32", "bfloat16", "float16", "auto"]
@@ -221,7 +222,9 @@ class ModelKeys(_Section):
     @field_validator("mode")
     @classmethod
     def _check_mode(cls, mode: str) -> str:
-        return mode if mode == CUSTOM_MODE else _check_choice(mode, TASKS)
+        if mode == CUSTOM_MODE or mode in TASKS:
+            return mode
+        raise ValueError(f"is {mode!r}; {suggest_mode(mode, modes())}")
 
     @field_validator("custom")
     @classmethod

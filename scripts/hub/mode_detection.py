@@ -30,24 +30,9 @@ from hf_serve.handlers.compat.transformers import has_model, model_classes
 from hf_serve.handlers.config.documents import parse_yaml, read_json
 from hf_serve.handlers.config.handler_section import HandlerSection, modes
 from hf_serve.handlers.config.messages import enumerate_names
+from hf_serve.handlers.config.task_names import MODES_OF_HUB_TASKS
 from hf_serve.handlers.errors import KitError, WrongCheckpoint
 
-# The modes of the hub's tasks, whose names have hyphens. Those that are not here have a mode of the
-# same name. Source: https://huggingface.co/tasks
-MODES_OF_HUB_TASKS = {
-    "any_to_any": "image_text_to_text",
-    "sentence_similarity": "sentence_embedding",
-    "text_classification": "sequence_classification",
-    "text_ranking": "sentence_ranking",
-}
-# Other names of tasks, in transformers and in Hugging Face's containers.
-MODES_OF_OTHER_TASKS = {
-    "ner": "token_classification",
-    "sentence_embeddings": "sentence_embedding",
-    "sentiment_analysis": "sequence_classification",
-    "text_to_audio": "text_to_speech",
-    "vqa": "visual_question_answering",
-}
 # Of the modes that load the same class, the one for a checkpoint of which nothing else is known.
 USUAL = (
     "text2text_generation",
@@ -187,15 +172,6 @@ def mode_of_hub_task(hub_task: str | None) -> str | None:
     name = (hub_task or "").replace("-", "_")
     mode = MODES_OF_HUB_TASKS.get(name, name)
     return mode if mode in modes() else None
-
-
-def mode_of_task(task: str) -> str | None:
-    """Return the mode of a task as a pipeline or a container is given one; None for others.
-
-    `sentence-similarity` compares sentences there, and on the hub it is what their vectors are for.
-    """
-    name = task.replace("-", "_")
-    return name if name in modes() else MODES_OF_OTHER_TASKS.get(name) or mode_of_hub_task(task)
 
 
 def _candidates(checkpoint: Checkpoint, architecture: str) -> list[str]:

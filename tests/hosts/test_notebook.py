@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from hf_serve.handlers.checkpoints.archive_signature import SUMS
@@ -48,6 +51,27 @@ def test_results_have_the_shape_of_the_inputs(
     assert engine.predict([TEXT]) == [served(MODE).ask([TEXT])[0]]
     (single,) = engine.predict([TEXT], top_k=1)
     assert len(single) == 1
+
+
+def test_columns_and_arrays_of_texts_are_lists(engine: Engine) -> None:
+    expected = engine.predict([TEXT, "Dull."])
+    texts = [TEXT, "Dull."]
+    for column in (pd.Series(texts), pd.Series(texts).values, np.array(texts), deque(texts)):
+        assert engine.predict(column) == expected, type(column)
+
+
+def test_a_mode_is_for_folders(archive: Path, checkpoint: Callable[..., Path]) -> None:
+    assert Engine.load(archive, mode=MODE).predict([TEXT])
+    with refused(WrongConfig, "mode", "fill_mask", str(archive), MODE):
+        Engine.load(archive, mode="fill_mask")
+    with refused(WrongConfig, "fill_mask", 'mode="fill_mask"'):
+        Engine.load(checkpoint(MODE), "fill_mask")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:99"])
+def test_a_device_that_is_not_there_is_refused(archive: Path, device: str) -> None:
+    with refused(WrongConfig, "device", device):
+        Engine.load(archive, device=device)
 
 
 def test_requests_with_types_are_taken_as_they_are(engine: Engine) -> None:

@@ -8,12 +8,7 @@ from typing import Any
 
 import pytest
 
-from hf_serve.scripts.hub.mode_detection import (
-    ModeNotCertain,
-    detect_mode,
-    mode_of_hub_task,
-    mode_of_task,
-)
+from hf_serve.scripts.hub.mode_detection import ModeNotCertain, detect_mode, mode_of_hub_task
 from tests.reference.rerankers import KINDS
 from tests.reference.rerankers import write as write_reranker
 from tests.sentences import refused
@@ -226,21 +221,3 @@ def test_tasks_of_the_hub_have_modes() -> None:
         None,
         None,
     ]
-
-
-@pytest.mark.parametrize(
-    ("task", "mode"),
-    [
-        ("text-classification", "sequence_classification"),
-        ("sentiment-analysis", "sequence_classification"),
-        ("ner", "token_classification"),
-        ("vqa", "visual_question_answering"),
-        ("text-to-audio", "text_to_speech"),
-        ("sentence-embeddings", "sentence_embedding"),
-        ("sentence-similarity", "sentence_similarity"),
-        ("sentence-ranking", "sentence_ranking"),
-        ("robotics", None),
-    ],
-)
-def test_tasks_of_pipelines_and_containers_have_modes(task: str, mode: str | None) -> None:
-    assert mode_of_task(task) == mode
