@@ -134,7 +134,7 @@ class MessageSyntax:
         )
         if tools and may_call:
             checked = tuple(self._checked(call) for call in calls)
-        if not (tools and may_call and (checked or tools.opening or tools.required)):
+        if not may_call:
             content = rest
         if self.reasoning:
             content = self.reasoning.answer(content)

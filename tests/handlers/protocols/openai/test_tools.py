@@ -11,6 +11,7 @@ import pytest
 
 from tests.handlers.generation.test_chat import CHAT, WITH_TOOLS
 from tests.handlers.protocols.openai.test_openai import Sent, ask, call, ends, events
+from tests.scripted import write
 from tests.sentences import Sentence
 from tests.serving import Served, read_json
 
@@ -203,6 +204,34 @@ def test_a_stream_of_calls_adds_up_to_them(model: Served) -> None:
         }
         assert "".join(delta.get("content", "") for delta in deltas) == ""
         assert ends(parts, index) == ["tool_calls"]
+
+
+@pytest.mark.parametrize(
+    ("shown", "text"),
+    [
+        ("'\"parameters\": '", '{"name": "look", "parameters": {"name": "fox"}}'),
+        ("[func_name1(", '[look(name="fox")]'),
+    ],
+    ids=["Llama 3", "Llama 4"],
+)
+def test_calls_without_an_opening_are_no_text_while_they_grow(
+    model: Served, monkeypatch: Any, shown: str, text: str
+) -> None:
+    tokenizer = model.engine.task.checkpoint.tokenizer
+    monkeypatch.setattr(tokenizer, "chat_template", f"{{# {shown} #}}{WITH_TOOLS}")
+    write(model, text, monkeypatch)
+    body = {"messages": CHAT[1:], "tools": TOOLS[:1], "max_tokens": 60}
+    sent: Sent = []
+    last = call(model, "v1/chat/completions", {**body, "stream": True}, sent)
+    deltas = [part["choices"][0]["delta"] for part in events(*sent, last)]
+    assert "".join(delta.get("content") or "" for delta in deltas) == ""
+    parts = [part for delta in deltas for part in delta.get("tool_calls", ())]
+    assert "".join(part["function"]["arguments"] for part in parts) == '{"name": "fox"}'
+    (cut,) = ask(model, "v1/chat/completions", **{**body, "max_tokens": 5})["choices"]
+    assert (cut["message"]["content"], cut["finish_reason"]) == ("", "length")
+    write(model, "A fox.", monkeypatch)
+    (plain,) = ask(model, "v1/chat/completions", **body)["choices"]
+    assert plain["message"]["content"] == "A fox."
 
 
 def test_a_conversation_with_calls_goes_on(model: Served) -> None:
