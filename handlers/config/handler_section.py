@@ -53,7 +53,7 @@ ReasoningParser = Literal[
     "apriel",
     "hunyuan_a13b",
 ]
-# Families of models by how they write tool calls; `handlers/generation/tool_syntaxes.py` has them.
+# Families of models by how they write tool calls; `handlers/generation/tool_syntaxes` has them.
 ToolCallParser = Literal[
     "hermes",
     "mistral",

@@ -30,7 +30,8 @@ from ..errors import BadRequest, RequestError, RequestTooLarge, Unprocessable, a
 from ..types.parameters import check_setting, check_text, json_type
 from ..types.request import MAX_MESSAGES
 from ..types.structured_output import CUSTOM_INPUT, MAX_TOOLS, Tool
-from .tool_syntaxes import HERMES, ToolCall, ToolSyntax, find_tool_syntax
+from .tool_syntaxes import HERMES, find_tool_syntax
+from .tool_syntaxes.base import ToolCall, ToolSyntax
 
 MAX_ROLE = 64
 # OpenAI's role of instructions, which only newer templates have.

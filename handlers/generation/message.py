@@ -15,7 +15,9 @@ from transformers import PreTrainedTokenizerBase
 from ..types.structured_output import Tool
 from .json_schemas import Schema
 from .reasoning import HARMONY, REASONING_SYNTAXES, ReasoningSyntax
-from .tool_syntaxes import TOOL_SYNTAXES, CallReader, ToolCall, ToolSyntax, arguments_schema
+from .tool_syntaxes import TOOL_SYNTAXES
+from .tool_syntaxes.arguments import arguments_schema
+from .tool_syntaxes.base import CallReader, ToolCall, ToolSyntax
 
 # The texts around the parts of a message, of which vocabularies may have special tokens.
 MARKS: Sequence[str] = [

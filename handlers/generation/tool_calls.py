@@ -11,7 +11,8 @@ from ..errors import Unprocessable
 from ..types.structured_output import Tool
 from .json_schemas import Schema
 from .structural_tag import Format, any_of, matching, text_until
-from .tool_syntaxes import ToLark, ToolSyntax, arguments_schema
+from .tool_syntaxes.arguments import arguments_schema
+from .tool_syntaxes.base import ToLark, ToolSyntax
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from typing_extensions import TypedDict
 from ..config.messages import enumerate_names, quote
 from ..errors import BadRequest, NotFound, RequestError, TextTooLong, Unprocessable
 from ..generation.parameters import StopText
-from ..generation.tool_syntaxes import ToolCall
+from ..generation.tool_syntaxes.base import ToolCall
 from ..http.request import HttpRequest
 from ..http.response import HttpResponse, encode_json
 from ..http.streams import SERVER_SENT_EVENTS, HttpTextStream, event, streaming_started

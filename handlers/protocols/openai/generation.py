@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from ...errors import RequestError
 from ...generation.parameters import check_best_of
-from ...generation.tool_syntaxes import ToolCall
+from ...generation.tool_syntaxes.base import ToolCall
 from ...http.request import HttpRequest
 from ...http.response import HttpResponse, encode_json
 from ...http.streams import SERVER_SENT_EVENTS, HttpTextStream, event

@@ -34,7 +34,7 @@ from typing_extensions import TypedDict
 from ...config.messages import quote, shorten
 from ...errors import BadRequest, NotFound, RequestError, Unprocessable
 from ...generation.parameters import ReasoningEffort, TopTokens
-from ...generation.tool_syntaxes import ToolCall
+from ...generation.tool_syntaxes.base import ToolCall
 from ...http.request import HttpRequest
 from ...http.response import HttpResponse, encode_json
 from ...http.streams import SERVER_SENT_EVENTS, HttpTextStream, event

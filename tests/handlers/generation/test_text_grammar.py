@@ -14,7 +14,8 @@ from hf_serve.handlers.errors import BadRequest, RequestTooLarge
 from hf_serve.handlers.generation.grammar import GrammarCompiler
 from hf_serve.handlers.generation.text_grammar import TextGrammar
 from hf_serve.handlers.generation.tool_calls import ToolUse
-from hf_serve.handlers.generation.tool_syntaxes import HERMES, ToolCall
+from hf_serve.handlers.generation.tool_syntaxes import HERMES
+from hf_serve.handlers.generation.tool_syntaxes.base import ToolCall
 from hf_serve.handlers.types.structured_output import Grammar, Tool
 from tests.sentences import refused
 from tests.tiny_tokenizers import write_gpt2

@@ -24,12 +24,10 @@ from hf_serve.handlers.generation.tool_syntaxes import (
     MISTRAL,
     TEMPLATE_MARKS,
     TOOL_SYNTAXES,
-    Brackets,
-    ToolCall,
-    ToolSyntax,
-    arguments_schema,
     find_tool_syntax,
 )
+from hf_serve.handlers.generation.tool_syntaxes.arguments import arguments_schema
+from hf_serve.handlers.generation.tool_syntaxes.base import Brackets, ToolCall, ToolSyntax
 from hf_serve.handlers.types.structured_output import Tool
 from tests.sentences import refused
 from tests.tiny_tokenizers import write_gpt2
