@@ -27,7 +27,7 @@ import numpy as np
 from pydantic import ConfigDict, Field, PositiveInt, SkipValidation
 from typing_extensions import TypedDict
 
-from ..errors import BadRequest, RequestError, TextTooLong
+from ..errors import BadRequest, RequestError, TextTooLong, Unprocessable
 from ..http.request import HttpRequest
 from ..http.response import HttpResponse, encode_json
 from ..types.embeddings import PROMPT_KEYS, in_base64, quantized
@@ -49,7 +49,13 @@ from .base import (
 from .content import ContentPart, content_input, image_input
 from .openai.endpoint import adapter_parameters, served_name
 from .openai.types import InputUsage
-from .truncation import PromptTokens, instruction_parameters, truncation_parameters
+from .truncation import (
+    PromptTokens,
+    Truncation,
+    instruction_parameters,
+    truncation_of,
+    truncation_parameters,
+)
 
 EMBED, RERANK = "embed", "rerank"
 # The keys of the inputs of `embed`.
@@ -60,11 +66,6 @@ Vector = list[float]
 NOT_EMPTY = Field(json_schema_extra={"minItems": 1})
 # The embedding task's parameters of the vectors that become embeddings of all types.
 FLOATS: Mapping[str, Any] = {"precision": "float32", "encoding_format": "float"}
-TRUNCATION: Mapping[str, Mapping[str, Any]] = {
-    "NONE": {"truncate": False},
-    "START": {"truncate": True, "truncation_direction": "left"},
-    "END": {"truncate": True, "truncation_direction": "right"},
-}
 
 
 class Body(WholeNumbers):
@@ -89,7 +90,7 @@ class EmbedBody(Body):
     inputs: Annotated[list[SkipValidation[Content]], NOT_EMPTY] | None = None
     input_type: str | None = None
     embedding_types: Annotated[list[EmbeddingType], Field(min_length=1)] | None = None
-    truncate: Literal["NONE", "START", "END"] | None = None
+    truncate: Truncation | None = None
     output_dimension: PositiveInt | None = None
     # Extensions of Jina and sentence-transformers.
     task: str | None = None
@@ -102,7 +103,7 @@ class EmbedBody(Body):
         return {
             **self.model_dump(include={*PROMPT_KEYS}, exclude_none=True),
             **({} if dimensions is None else {"dimensions": dimensions}),
-            **TRUNCATION.get(self.truncate or "", {}),
+            **truncation_of(self.truncate),
         }
 
 
@@ -121,19 +122,47 @@ class RerankBody(Body):
     top_n: PositiveInt | None = None
     return_documents: bool | None = None
     raw_scores: bool | None = None
+    # Extensions of Voyage AI.
+    top_k: PositiveInt | None = None
+    truncation: bool | None = None
     # Extensions of vLLM, and `instruction` of llama.cpp as well.
     instruction: str | None = None
     use_activation: bool | None = None
     truncate_prompt_tokens: PromptTokens | None = None
 
     def parameters(self, model: ModelInfo) -> dict[str, Any]:
-        """Return the parameters of the ranking task."""
+        """Return the parameters of the ranking task.
+
+        Raises:
+            BadRequest: `top_n` and `top_k` are different numbers.
+        """
         names = {"top_n", "return_documents", "raw_scores"}
         given = self.model_dump(include=names, exclude_none=True)
+        if self.top_k is not None and given.setdefault("top_n", self.top_k) != self.top_k:
+            raise BadRequest(
+                "top_n and top_k are two names of one setting, and have different values; send one"
+                " of them."
+            )
+        given |= _truncated(self.truncation, model)
         given |= instruction_parameters(self.instruction, model)
         if self.use_activation is not None:
             given.setdefault("raw_scores", not self.use_activation)
         return {**given, **truncation_parameters(self.truncate_prompt_tokens, model)}
+
+
+def _truncated(wanted: bool | None, model: ModelInfo) -> Mapping[str, Any]:
+    """Return the parameter that cuts texts that are too long, or refuses them.
+
+    Raises:
+        Unprocessable: the mode does only the other.
+    """
+    if wanted is None or "truncate" in model.parameters:
+        return truncation_of(wanted)
+    if wanted != model.limits.truncation:
+        raise Unprocessable(
+            "truncation cannot be done by this server for this model; leave it out."
+        )
+    return {}
 
 
 class EmbeddingsByType(TypedDict, total=False):

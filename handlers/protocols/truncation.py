@@ -1,10 +1,11 @@
-"""Keys of vLLM: `truncate_prompt_tokens`, the number of tokens that texts are cut to, and
-`instruction`, which rerankers read.
+"""Keys of several servers that say how texts are cut: `truncate_prompt_tokens` of vLLM, a number of
+tokens; `truncate` of Cohere and NVIDIA's NIM, a side. And `instruction`, which rerankers read.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -15,6 +16,20 @@ KEY = "truncate_prompt_tokens"
 # The value for all tokens that the model takes.
 ALL_TOKENS = -1
 PromptTokens = Annotated[int, Field(ge=ALL_TOKENS)]
+# The side at which a text is cut, or that it is refused.
+Truncation = Literal["NONE", "START", "END"]
+SIDES: Mapping[Truncation, Mapping[str, Any]] = {
+    "NONE": {"truncate": False},
+    "START": {"truncate": True, "truncation_direction": "left"},
+    "END": {"truncate": True, "truncation_direction": "right"},
+}
+
+
+def truncation_of(value: bool | Truncation | None) -> Mapping[str, Any]:
+    """Return the parameters of a task for a value of `truncate`; none for None."""
+    if value is None:
+        return {}
+    return {"truncate": value} if isinstance(value, bool) else SIDES[value]
 
 
 def check_prompt_tokens(tokens: int, limit: int | None) -> None:

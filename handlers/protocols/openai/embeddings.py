@@ -39,7 +39,7 @@ from ..base import (
     with_names,
 )
 from ..content import ContentPart, ImageItem, TextItem, content_input, image_input, item_input
-from ..truncation import PromptTokens, truncation_parameters
+from ..truncation import PromptTokens, Truncation, truncation_of, truncation_parameters
 from .bodies import SCHEDULING
 from .endpoint import Body, Call, Endpoint, adapter_parameters, served_name
 from .types import EmbeddingList, OpenAIError
@@ -47,7 +47,11 @@ from .types import EmbeddingList, OpenAIError
 # Clients read other numbers as these, whatever the YAML of the model sets.
 FLOATS: Mapping[str, Any] = {"precision": "float32", "encoding_format": "float"}
 # The keys of a body that are parameters of the task.
-PARAMETERS = {"dimensions", "encoding_format", "truncate", *PROMPT_KEYS}
+PARAMETERS = {"encoding_format", *PROMPT_KEYS}
+# The type of numbers that a body names in place of the form of a vector, for Jina.
+ONE_TYPE = Field(min_length=1, max_length=1)
+NumberType = Literal["float", "int8", "uint8", "binary", "ubinary"]
+EmbeddingType = NumberType | Literal["base64"]
 
 
 # One text or several, or the token ids of one or of several; see `texts_or_ids`.
@@ -84,23 +88,64 @@ class EmbeddingBody(Body):
     normalize: bool | None = None
     normalized: bool | None = None
     use_activation: bool | None = None
-    truncate: bool | None = None
     truncate_prompt_tokens: PromptTokens | None = None
-    # Extensions of Jina, Cohere, Voyage AI and sentence-transformers.
+    # Extensions of NVIDIA's NIM, Jina, Cohere, Voyage AI, Mistral and sentence-transformers.
+    truncate: bool | Truncation | None = None
+    truncation: bool | None = None
+    output_dimension: PositiveInt | None = None
+    output_dtype: NumberType | None = None
+    embedding_type: EmbeddingType | Annotated[list[EmbeddingType], ONE_TYPE] | None = None
     task: str | None = None
     input_type: str | None = None
     prompt_name: str | None = None
     prompt: str | None = None
-    late_chunking: bool = False
+    late_chunking: bool | None = None
 
     def parameters(self, model: ModelInfo) -> dict[str, Any]:
-        """Return the parameters of the embedding task."""
-        given = self.model_dump(include=PARAMETERS, exclude_none=True)
-        names = (self.normalize, self.normalized, self.use_activation)
-        normalize = next((each for each in names if each is not None), None)
-        if normalize is not None:
-            given["normalize"] = normalize
-        return {**FLOATS, **given, **truncation_parameters(self.truncate_prompt_tokens, model)}
+        """Return the parameters of the embedding task.
+
+        Raises:
+            BadRequest: two names of one setting have different values.
+        """
+        normalize = (self.normalize, self.normalized, self.use_activation)
+        found = {
+            "normalize": next((each for each in normalize if each is not None), None),
+            "dimensions": self._one("dimensions", "output_dimension"),
+        }
+        return {
+            **FLOATS,
+            **self.model_dump(include=PARAMETERS, exclude_none=True),
+            **{name: each for name, each in found.items() if each is not None},
+            **self._numbers(),
+            **truncation_of(self._one("truncate", "truncation")),
+            **truncation_parameters(self.truncate_prompt_tokens, model),
+        }
+
+    def _numbers(self) -> dict[str, Any]:
+        """Return the parameters for the type of the numbers of a vector."""
+        kind = self.embedding_type
+        (own,) = kind if isinstance(kind, list) else [kind]
+        if own == "base64":
+            return {"encoding_format": own}
+        if None not in (own, self.output_dtype) and own != self.output_dtype:
+            raise _differ("embedding_type", "output_dtype")
+        number = own or self.output_dtype
+        return {} if number in (None, "float") else {"precision": number}
+
+    def _one(self, name: str, other: str) -> Any:
+        """Return the value of a setting that has two names; None if neither is given."""
+        given = {each: getattr(self, each) for each in (name, other)}
+        found = [value for value in given.values() if value is not None]
+        if len(found) > 1 and found[0] != found[1]:
+            raise _differ(name, other)
+        return next(iter(found), None)
+
+
+def _differ(name: str, other: str) -> BadRequest:
+    return BadRequest(
+        f"{name} and {other} are two names of one setting, and have different values; send one of"
+        " them."
+    )
 
 
 KEYS = KeyTable.of(
@@ -118,7 +163,6 @@ KEYS = KeyTable.of(
         truncation_side="right",
         embed_dtype="float32",
         endianness=["native", "little"],
-        embedding_type=["float", ["float"]],
         instruction=[],
         return_multivector=False,
     ),

@@ -121,6 +121,13 @@ def test_documents_become_one_request(path: str) -> None:
     assert request.parameters == {"top_n": 2, "return_documents": True}
 
 
+def test_the_best_texts_are_counted_as_by_voyage_ai() -> None:
+    (request,) = read("v2/rerank", {**QUERY, "top_k": 2, "truncation": True})
+    assert request.parameters == {"top_n": 2}
+    with refused(RequestError, "truncation"):
+        read("v2/rerank", {**QUERY, "truncation": False})
+
+
 @pytest.mark.parametrize(
     ("path", "returned"), [("v1/rerank", True), ("v2/rerank", None), ("rerank", None)]
 )
@@ -178,6 +185,7 @@ def test_a_ranking_has_scores_and_the_documents_that_are_asked_for(
         ("v1/rerank", {**QUERY, "rank_fields": ["title"]}, 422, ["rank_fields"]),
         ("v2/rerank", {**QUERY, "max_tokens_per_doc": 9}, 422, ["max_tokens_per_doc"]),
         ("v2/rerank", {**QUERY, "top_n": 0}, 400, ["top_n"]),
+        ("v1/rerank", {**QUERY, "top_n": 1, "top_k": 2}, 400, ["top_n", "top_k"]),
     ],
 )
 def test_a_body_that_cannot_be_answered_is_refused(
