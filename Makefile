@@ -155,12 +155,12 @@ $(RERANK)/.ready: requirements/rerank.txt | $(UV)
 	$(UV) pip uninstall --python $(RERANK)/bin/python torchvision
 	touch $@
 
-# vLLM's CPU build imports these if they are there. It needs none of them for text, and their wheels
-# are built for CUDA and break imports beside a CPU torch.
+# vLLM's CPU build imports these if they are there and needs neither, and their wheels are built for
+# CUDA and break imports beside a CPU torch.
 $(VLLM)/.ready: requirements/vllm.txt | $(UV)
 	$(call environment,$(VLLM))
 	$(call install,$(VLLM),-r requirements/vllm.txt)
-	$(UV) pip uninstall --python $(VLLM)/bin/python torchvision torchaudio torchcodec
+	$(UV) pip uninstall --python $(VLLM)/bin/python torchaudio torchcodec
 	touch $@
 
 # `-e .`: their processes import `hosts` from this folder. Archives of `save_mode: auto` are OpenVINO's.

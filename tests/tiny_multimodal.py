@@ -33,6 +33,8 @@ from transformers import (
     Owlv2ForObjectDetection,
     PaliGemmaConfig,
     PreTrainedConfig,
+    Qwen2_5_VLConfig,
+    Qwen2_5_VLForConditionalGeneration,
     Qwen2VLConfig,
     Qwen2VLForConditionalGeneration,
     SwinConfig,
@@ -134,12 +136,40 @@ def write_qwen2_vl(folder: Path, values: Mapping[str, Any], seed: int) -> None:
 
 def _qwen2_vl(folder: Path, values: Mapping[str, Any]) -> Qwen2VLConfig:
     """Write the tokenizer of a Qwen2-VL, and return its config."""
-    ids = _write_chat_tokens(folder, list(QWEN_TOKENS))
-    tokens = {key: ids[name] for name, key in QWEN_TOKENS.items()}
-    rope = {"rope_type": "default", "mrope_section": [2, 3, 3], "rope_theta": 10_000.0}
-    text = {**_decoder(ids), "num_key_value_heads": 2, "rope_parameters": rope}
+    text, tokens = _qwen_text(folder)
     vision = {"depth": 1, "embed_dim": 32, "hidden_size": 32, "num_heads": 2, "patch_size": 8}
     return Qwen2VLConfig(text_config=text, vision_config=vision, **tokens, **values)
+
+
+def write_qwen2_5_vl(folder: Path, values: Mapping[str, Any], seed: int) -> None:
+    """Write a Qwen2.5-VL, which reads the images of Qwen2-VL in windows of patches."""
+    text, tokens = _qwen_text(folder)
+    vision = {"depth": 2, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2}
+    windows = {"patch_size": 8, "window_size": 32, "fullatt_block_indexes": [1]}
+    config = Qwen2_5_VLConfig(
+        text_config=text,
+        vision_config={**vision, **windows, "out_hidden_size": 32},
+        **tokens,
+        **values,
+    )
+    save_model(folder, Qwen2_5_VLForConditionalGeneration, config, seed)
+    images = Qwen2VLImageProcessorPil(min_pixels=256, max_pixels=4096, patch_size=8)
+    _save_processor(folder, images, "Qwen2_5_VLProcessor", {})
+
+
+def _qwen_text(folder: Path) -> tuple[dict[str, Any], dict[str, int]]:
+    """Write a tokenizer; returns the config of the texts, and the numbers of tokens."""
+    ids = _write_chat_tokens(folder, list(QWEN_TOKENS))
+    heads = SIZES["num_attention_heads"]
+    # The parts of half a head that tell the time, the row and the column of a token.
+    eighth = SIZES["hidden_size"] // heads // 16
+    rope = {
+        "rope_type": "default",
+        "mrope_section": [2 * eighth, 3 * eighth, 3 * eighth],
+        "rope_theta": 10_000.0,
+    }
+    text = {**_decoder(ids), "num_key_value_heads": heads, "rope_parameters": rope}
+    return text, {key: ids[name] for name, key in QWEN_TOKENS.items()}
 
 
 def write_idefics3(folder: Path, values: Mapping[str, Any], seed: int) -> None:

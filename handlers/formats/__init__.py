@@ -105,10 +105,13 @@ def choose(config: ModelConfig) -> Choice:
 def _may_have_vllm(config: ModelConfig, choice: Choice) -> bool:
     """Return whether vLLM runs the texts of a checkpoint where the YAML has no engine.
 
-    It does on NVIDIA GPUs, where it is installed and no key excludes it.
+    It does on NVIDIA GPUs, where it is installed and no key excludes it. It does not where prompts
+    have images, because the YAML does not tell the family of the model.
     """
     names_engine = "engine" in config.handler.model_fields_set
     if choice.device != "cuda" or choice.save_mode != CHECKPOINT or names_engine:
+        return False
+    if tasks.get(config.handler.mode).auto_class != "AutoModelForCausalLM":
         return False
     try:
         check_config(config.with_save_mode(CHECKPOINT, VLLM))

@@ -286,13 +286,12 @@ def _check_engine(given: _Checked) -> Problem | None:
     engine = given.handler.engine
     if engine is None:
         return None
-    # Engines get the tokens of a prompt, and no images.
-    reads_tokens = given.task.auto_class == "AutoModelForCausalLM"
-    if engine not in given.supported.engines or not reads_tokens:
+    if engine not in given.supported.engines or not given.continues_prompts:
         return (
             f"handler.engine is {engine}, handler.mode is {given.handler.mode} and"
             f" handler.save_mode is {given.save_mode}",
-            "use mode: text_generation with save_mode: pretrained, or leave engine out",
+            "use mode: text_generation or image_text_to_text with save_mode: pretrained, or leave"
+            " engine out",
         )
     if not given.config.continuousBatching:
         return (

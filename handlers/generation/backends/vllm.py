@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import GenerationConfig
+from transformers import GenerationConfig, PreTrainedConfig
 
 from ...checkpoints.checkpoint_files import check_weights
 from ...checkpoints.dtypes import quantization_method
@@ -42,6 +42,7 @@ from .settings import (
     unsupported_message,
     unsupported_parameters,
 )
+from .vllm_images import images_of, items_of_family
 
 logger = logging.getLogger(__name__)
 
@@ -58,12 +59,20 @@ BLOCK = 128
 # Modules of the worker or of the archive would take the place of vLLM's own.
 DROPPED = {"PYTHONPATH", "PYTHONHOME"}
 ENVIRONMENT = {
+    # All processes of vLLM run what prepares torchvision.
+    "PYTHONPATH": str(Path(__file__).parents[2] / "compat" / "vllm_startup"),
     "DO_NOT_TRACK": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
     # A fork would keep the connection to the worker open after the end of its parent.
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+}
+# The worker preprocesses images, their normalization included, and there are no videos.
+IMAGE_ARGUMENTS = {
+    "limit_mm_per_prompt": {"video": 0},
+    "mm_processor_cache_gb": 0,
+    "mm_device_do_normalize": False,
 }
 HAS_VLLM = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
 
@@ -76,6 +85,7 @@ class VllmModel(BackendModel):
         capacity: the maximum number of sequences that run or wait.
         generation_config: the checkpoint's generation config.
         has_grammars: whether vLLM supports grammars for this model.
+        config: the model's config, which says what its images are.
         load_static: loads the model for forward passes and batches, which explanations need.
     """
 
@@ -85,8 +95,10 @@ class VllmModel(BackendModel):
         capacity: int,
         generation_config: GenerationConfig,
         has_grammars: bool,
+        config: PreTrainedConfig,
         load_static: Callable[[], Model],
     ) -> None:
+        self._config = config
         super().__init__(process, capacity, LazyLoad(load_static), has_gradients=True)
         self._defaults, self._has_grammars = _checkpoint_settings(generation_config), has_grammars
         self._ends = end_tokens(generation_config)
@@ -111,9 +123,13 @@ class VllmModel(BackendModel):
             settings.pop("min_tokens", None)
         ends = prompt.parameters.end_tokens(self._ends)
         # vLLM also ends a sequence at the end token of its tokenizer.
-        ignores = {} if self._ends <= ends else {"ignore_eos": True}
+        ignores = {} if self._has_grammars and self._ends <= ends else {"ignore_eos": True}
         stops = {"max_tokens": prompt.new_tokens, "stop_token_ids": sorted(ends)}
         return {**settings, **ignores, **stops}
+
+    def _media(self, prompt: Prompt) -> Mapping[str, Any]:
+        images = images_of(prompt, self._config)
+        return {"images": images} if images else {}
 
     def _constraints(self, grammar: TextGrammar) -> dict[str, Any]:
         compilable = grammar.compilable()
@@ -142,6 +158,8 @@ def load_vllm(spec: ModelSpec, dtype: str, load_static: Callable[[], Model]) -> 
         WrongCheckpoint: vLLM does not load the checkpoint.
     """
     handler, generation_config = spec.config.handler, spec.checkpoint.generation_config
+    if reads_images(spec):
+        items_of_family(spec.checkpoint.config)
     _checkpoint_settings(generation_config)
     python = handler.vllm_python or sys.executable
     _check_python(python, handler.vllm_python)
@@ -155,7 +173,14 @@ def load_vllm(spec: ModelSpec, dtype: str, load_static: Callable[[], Model]) -> 
         hang_seconds=spec.config.hang_seconds,
     )
     capacity = handler.max_num_seqs + handler.max_waiting
-    return VllmModel(process, capacity, generation_config, _has_grammars(spec), load_static)
+    return VllmModel(
+        process,
+        capacity,
+        generation_config,
+        _has_grammars(spec),
+        spec.checkpoint.config,
+        load_static,
+    )
 
 
 def engine_arguments(spec: ModelSpec, dtype: str) -> dict[str, Any]:
@@ -172,8 +197,8 @@ def engine_arguments(spec: ModelSpec, dtype: str) -> dict[str, Any]:
     return {
         **{name: value for name, value in given.items() if value is not None},
         "model": str(spec.directory),
-        # Only grammars need the tokenizer.
-        "skip_tokenizer_init": not _has_grammars(spec),
+        # Only grammars and images need the tokenizer.
+        "skip_tokenizer_init": not (_has_grammars(spec) or reads_images(spec)),
         "tokenizer_mode": "hf",
         "structured_outputs_config": {"backend": "guidance"},
         "trust_remote_code": False,
@@ -189,6 +214,7 @@ def engine_arguments(spec: ModelSpec, dtype: str) -> dict[str, Any]:
         "seed": secrets.randbits(31),
         "disable_log_stats": True,
         **_cache_arguments(spec, getattr(torch, dtype).itemsize),
+        **(IMAGE_ARGUMENTS if reads_images(spec) else {}),
     }
 
 
@@ -219,6 +245,11 @@ def sampling_settings(
     if parameters.returns_logprobs:
         settings["logprobs"] = parameters.top_n_tokens
     return settings
+
+
+def reads_images(spec: ModelSpec) -> bool:
+    """Return whether prompts have images."""
+    return spec.auto_class == "AutoModelForImageTextToText"
 
 
 def _has_grammars(spec: ModelSpec) -> bool:

@@ -3,23 +3,33 @@
 It may run with another Python than the worker, so this script imports nothing of the package.
 :mod:`hf_serve.handlers.generation.backends.process` describes its commands and events. Its
 arguments are vLLM's `AsyncEngineArgs`, and the settings of a sequence are `SamplingParams` and a
-`grammar` in llguidance's variant of Lark.
+`grammar` in llguidance's variant of Lark. The command of a prompt with images has what
+:mod:`hf_serve.handlers.generation.backends.vllm_images` makes of them, as `images`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from runpy import run_path
 from typing import Any
 
+import numpy as np
+import torch
 from vllm import SamplingParams
 from vllm.engine.arg_utils import AsyncEngineArgs
-from vllm.inputs import tokens_input
+from vllm.inputs import mm_input, tokens_input
+from vllm.multimodal.inputs import (
+    MultiModalFieldConfig,
+    MultiModalKwargsItem,
+    MultiModalKwargsItems,
+    PlaceholderRange,
+)
 from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
@@ -43,8 +53,11 @@ WARM_UP_PROMPT = [1, 2]
 WARM_UP_GRAMMAR = {"max_tokens": 2, "grammar": "start: /.*/"}
 # A `stream_interval` that no sequence reaches.
 NO_STREAM = 1 << 30
-# The maximum length of a command in bytes; most of it are the tokens of a prompt.
-MAX_LINE = 1 << 28
+# The maximum length of a command in bytes; most of it are the tokens of a prompt and the pixels of
+# its images in base64.
+MAX_LINE = 1 << 29
+IMAGE = "image"
+Images = Sequence[dict[str, Any]]
 
 
 class Steps(StatLoggerBase):
@@ -113,11 +126,17 @@ class Process:
                 self._start(**command)
 
     def _start(
-        self, start: int, prompt: list[int], settings: dict[str, Any], *, in_parts: bool
+        self,
+        start: int,
+        prompt: list[int],
+        settings: dict[str, Any],
+        *,
+        in_parts: bool,
+        images: Images = (),
     ) -> None:
         if not in_parts:  # vLLM sends the first token and the end in any case.
             settings = {**settings, "stream_interval": NO_STREAM}
-        task = asyncio.create_task(self._generate(start, prompt, settings))
+        task = asyncio.create_task(self._generate(start, prompt, settings, images))
         self._running[start] = task
         task.add_done_callback(lambda _: self._forget(start))
 
@@ -135,10 +154,12 @@ class Process:
         if number in self._running:
             self._running[number].cancel()
 
-    async def _generate(self, number: int, prompt: list[int], settings: dict[str, Any]) -> None:
+    async def _generate(
+        self, number: int, prompt: list[int], settings: dict[str, Any], images: Images
+    ) -> None:
         top = settings.get("logprobs") or 0
         try:
-            async for output in generate(self._engine, str(number), prompt, settings):
+            async for output in generate(self._engine, str(number), prompt, settings, images):
                 self._report({"id": number, **_event(output, top)})
         except EngineDeadError as error:
             if not self._failure.done():
@@ -187,7 +208,9 @@ def send(writer: asyncio.StreamWriter, event: dict[str, Any]) -> None:
     writer.write(json.dumps(event, separators=(",", ":")).encode() + b"\n")
 
 
-def generate(engine: Any, name: str, prompt: list[int], settings: dict[str, Any]) -> Any:
+def generate(
+    engine: Any, name: str, prompt: list[int], settings: dict[str, Any], images: Images = ()
+) -> Any:
     """Return an iterator over the outputs of a sequence, each with its new tokens."""
     others = {name: value for name, value in settings.items() if name != "grammar"}
     grammar = settings.get("grammar")
@@ -197,7 +220,47 @@ def generate(engine: Any, name: str, prompt: list[int], settings: dict[str, Any]
         detokenize=False,
         output_kind=RequestOutputKind.DELTA,
     )
-    return engine.generate(tokens_input(prompt), sampling, name)
+    given = prompt_with(images, prompt, engine.model_config.dtype)
+    return engine.generate(given, sampling, name)
+
+
+def prompt_with(images: Images, prompt: list[int], dtype: torch.dtype) -> Any:
+    """Return what vLLM takes of a prompt and its images, whose pixels get the model's dtype."""
+    if not images:
+        return tokens_input(prompt)
+    items = [
+        MultiModalKwargsItem(
+            {name: _element(name, each, dtype) for name, each in image["tensors"].items()}
+        )
+        for image in images
+    ]
+    return mm_input(
+        prompt,
+        MultiModalKwargsItems({IMAGE: items}),
+        {IMAGE: [image["hash"] for image in images]},
+        {IMAGE: [_range(image["places"]) for image in images]},
+    )
+
+
+def _element(name: str, tensor: dict[str, Any], dtype: torch.dtype) -> Any:
+    numbers = np.frombuffer(base64.b64decode(tensor["data"]), dtype=tensor["dtype"])
+    values = torch.from_numpy(numbers.reshape(tensor["shape"]).copy())
+    if values.is_floating_point():
+        values = values.to(dtype)
+    counts = values.dtype == torch.int64
+    if tensor["joined"] == "batched":
+        field, values = MultiModalFieldConfig.batched(IMAGE, keep_on_cpu=counts), values[None]
+    else:
+        field = MultiModalFieldConfig.flat(IMAGE, [slice(0, len(values))], keep_on_cpu=counts)
+    (element,) = field.build_elems(name, values)
+    return element
+
+
+def _range(places: list[int]) -> Any:
+    first, length = places[0], places[-1] + 1 - places[0]
+    has_vector = torch.zeros(length, dtype=torch.bool)
+    has_vector[torch.tensor(places) - first] = True
+    return PlaceholderRange(first, length, has_vector)
 
 
 async def warm_up(engine: Any, *, grammars: bool) -> None:

@@ -16,7 +16,11 @@ NAMES = {
     "vllm": ["SamplingParams"],
     "vllm.distributed.device_communicators": ["shm_broadcast"],
     "vllm.engine.arg_utils": ["AsyncEngineArgs"],
-    "vllm.inputs": ["tokens_input"],
+    "vllm.inputs": ["mm_input", "tokens_input"],
+    "vllm.multimodal.inputs": [
+        *("MultiModalFieldConfig", "MultiModalKwargsItem", "MultiModalKwargsItems"),
+        "PlaceholderRange",
+    ],
     "vllm.sampling_params": ["RequestOutputKind", "StructuredOutputsParams"],
     "vllm.v1.engine.async_llm": ["AsyncLLM"],
     "vllm.v1.engine.exceptions": ["EngineDeadError", "EngineGenerateError"],

@@ -182,7 +182,7 @@ def test_vllm_is_offline_and_sends_no_statistics(monkeypatch: pytest.MonkeyPatch
     environment = _environment(torch.device("cpu"))
     assert environment["VLLM_NO_USAGE_STATS"] == environment["DO_NOT_TRACK"] == "1"
     assert environment["HF_HUB_OFFLINE"] == "1"
-    assert "PYTHONPATH" not in environment
+    assert "archive" not in environment["PYTHONPATH"]
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_vllm_is_offline_and_sends_no_statistics(monkeypatch: pytest.MonkeyPatch
         ({"allow_pickle": True}, {}, ["handler.allow_pickle"]),
         ({}, {"pt2": "inductor"}, ["pt2.compile"]),
         ({"quantization": "int8"}, {}, ["handler.quantization", "int8"]),
-        ({"mode": "image_text_to_text"}, {}, ["handler.mode", "image_text_to_text"]),
+        ({"mode": "summarization"}, {}, ["handler.mode", "summarization"]),
     ],
 )
 def test_a_yaml_that_does_not_fit_is_refused_by_name(
