@@ -21,7 +21,7 @@ from hf_serve.hosts.archives import Archive, ArchiveError, require_same_code
 from hf_serve.hosts.asgi.backend import ModelEntry, State
 from hf_serve.hosts.asgi.errors import UnknownModel
 from hf_serve.hosts.asgi.parts import PartsBackend
-from hf_serve.hosts.asgi.served_files import POLL_SECONDS, Changes, NameTaken, ServedFiles, name_of
+from hf_serve.hosts.asgi.served_files import Changes, NameTaken, ServedFiles, name_of
 from hf_serve.hosts.async_model import AsyncModel, Part
 from hf_serve.hosts.batch_metrics import BatchMetrics
 from hf_serve.hosts.batcher import Batcher
@@ -143,7 +143,7 @@ class InProcessBackend(PartsBackend):
 
     async def start(self) -> None:
         if self._files.is_watched:
-            self._following = asyncio.create_task(self._follow())
+            self._following = asyncio.create_task(self._files.follow(self._apply))
 
     async def close(self) -> None:
         if self._following:
@@ -167,12 +167,6 @@ class InProcessBackend(PartsBackend):
         self, model: str, version: str, row: Mapping[str, Any], headers: Mapping[str, Any]
     ) -> AsyncGenerator[Part, None]:
         return self._model(model).answer(row, headers, version)
-
-    async def _follow(self) -> None:
-        while True:
-            await asyncio.sleep(POLL_SECONDS)
-            changes = await asyncio.to_thread(self._files.changes)
-            await self._apply(changes)
 
     async def _apply(self, changes: Changes) -> None:
         for path in changes.removed:

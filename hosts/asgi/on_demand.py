@@ -36,14 +36,7 @@ from hf_serve.hosts.asgi.forwarding import forward, open_client, without
 from hf_serve.hosts.asgi.model_pool import Loader, ModelPool
 from hf_serve.hosts.asgi.model_process import ProcessOptions
 from hf_serve.hosts.asgi.pool_limits import PoolLimits
-from hf_serve.hosts.asgi.served_files import (
-    POLL_SECONDS,
-    YAMLS,
-    Changes,
-    NameTaken,
-    ServedFiles,
-    name_of,
-)
+from hf_serve.hosts.asgi.served_files import YAMLS, Changes, NameTaken, ServedFiles, name_of
 from hf_serve.hosts.command_line import sentence_of
 from hf_serve.hosts.mar import Mar, WrongMar, is_mar
 
@@ -307,7 +300,7 @@ class OnDemandBackend(Backend):
     async def start(self) -> None:
         await self._pool.start()
         if self._files.is_watched:
-            self._following = asyncio.create_task(self._follow())
+            self._following = asyncio.create_task(self._files.follow(self._apply))
 
     async def close(self) -> None:
         if self._following:
@@ -355,12 +348,6 @@ class OnDemandBackend(Backend):
         if requested not in names:
             raise UnknownModel(requested, sorted(names))
         return requested
-
-    async def _follow(self) -> None:
-        while True:
-            await asyncio.sleep(POLL_SECONDS)
-            changes = await asyncio.to_thread(self._files.changes)
-            await self._apply(changes)
 
     async def _apply(self, changes: Changes) -> None:
         for path in changes.removed:

@@ -5,11 +5,12 @@ This module imports nothing of `handlers`, as :mod:`hf_serve.hosts.archives` doe
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -152,6 +153,12 @@ class ServedFiles:
         self._known = {path: stamp for path, stamp in self._known.items() if path in now}
         self._known |= {path: now[path] for path in written}
         return Changes(written, removed)
+
+    async def follow(self, apply: Callable[[Changes], Awaitable[None]]) -> None:
+        """Pass on what has changed, again and again, until the task is cancelled."""
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            await apply(await asyncio.to_thread(self.changes))
 
     def _stamps(self) -> dict[Path, Stamp]:
         found = {}
