@@ -25,10 +25,16 @@ from pydantic import BaseModel
 from ..batching.words import PROMPTS, WORDS
 from ..config.handler_section import HandlerSection
 from ..config.messages import quote
-from ..errors import WrongCheckpoint
 from .checkpoint import Checkpoint
 from .checkpoint_files import CONFIG
-from .gliner import LabelledRowMaker, check_tokens, encoder_config, has_any_length
+from .gliner import (
+    LabelledRowMaker,
+    Problem,
+    check_supported,
+    check_tokens,
+    encoder_config,
+    has_any_length,
+)
 from .gliner_head import Places, ProductScorer, Weights, linear, make_head
 from .pooling import PoolingHead, TextSlots
 from .probe_rows import RowMaker
@@ -97,18 +103,7 @@ class GliclassConfig(BaseModel):
     def _reads_whole_labels(self) -> bool:
         return self.class_token_pooling == AVERAGE
 
-    def check(self) -> None:
-        """Check that this kit computes what the config says.
 
-        Raises:
-            WrongCheckpoint: it does not.
-        """
-        for applies, problem, remedy in UNSUPPORTED:
-            if applies(self):
-                raise WrongCheckpoint(CONFIG, problem(self), remedy)
-
-
-Problem = tuple[Callable[[GliclassConfig], object], Callable[[GliclassConfig], str], str]
 # Of each pooling, which vectors of a row `Places.gather` reads.
 POOLINGS = {"first": "sum", "last": "sum", "avg": "mean", "max": "max", "sum": "sum"}
 ACTIVATIONS: Mapping[str, Callable[[], torch.nn.Module]] = {
@@ -117,7 +112,7 @@ ACTIVATIONS: Mapping[str, Callable[[], torch.nn.Module]] = {
     "silu": torch.nn.SiLU,
     "tanh": torch.nn.Tanh,
 }
-UNSUPPORTED: tuple[Problem, ...] = (
+UNSUPPORTED: tuple[Problem[GliclassConfig], ...] = (
     (
         lambda own: own.architecture_type != "uni-encoder",
         lambda own: f"has the architecture_type {quote(own.architecture_type)}",
@@ -183,7 +178,7 @@ class GliclassCheckpoint(Checkpoint):
             WrongCheckpoint: it is damaged, or says what this kit does not compute.
         """
         head = read_model(directory / CONFIG, GliclassConfig)
-        head.check()
+        check_supported(head, CONFIG, UNSUPPORTED)
         config = encoder_config(head.encoder_config or {}, directory, CONFIG)
         config.vocab_size = head.vocab_size or config.vocab_size
         return cls(directory, config, handler, head)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import torch
 from pydantic import BaseModel, Field, NonNegativeInt, PositiveInt
@@ -93,19 +93,11 @@ class GlinerConfig(BaseModel):
         """Whether the tokens of labels are added when it is loaded."""
         return -1 in (self.class_token_index, self.vocab_size)
 
-    def check(self) -> None:
-        """Check that this kit computes what the config says.
 
-        Raises:
-            WrongCheckpoint: it does not.
-        """
-        for applies, problem, remedy in UNSUPPORTED:
-            if applies(self):
-                raise WrongCheckpoint(GLINER, problem(self), remedy)
-
-
-Problem = tuple[Callable[[GlinerConfig], object], Callable[[GlinerConfig], str], str]
-UNSUPPORTED: tuple[Problem, ...] = (
+ConfigT = TypeVar("ConfigT")
+# Whether a config has a problem, what it is, and what to do.
+Problem = tuple[Callable[[ConfigT], object], Callable[[ConfigT], str], str]
+UNSUPPORTED: tuple[Problem[GlinerConfig], ...] = (
     (
         lambda own: own.model_type == "gliner_streaming_span",
         lambda own: "is the config of a streaming model, which reads texts with a decoder",
@@ -179,7 +171,7 @@ class GlinerCheckpoint(Checkpoint):
                 "use one, or mode: token_classification for a model with fixed labels",
             )
         head = read_model(directory / GLINER, GlinerConfig)
-        head.check()
+        check_supported(head, GLINER, UNSUPPORTED)
         values = head.encoder_config or _base_config(directory, head)
         found = cls(directory, encoder_config(values, directory), handler, head)
         found.config.vocab_size = vocabulary_of(found)
@@ -292,6 +284,20 @@ def has_any_length(config: PreTrainedConfig) -> bool:
     """Return whether an encoder reads texts of any length."""
     has_positions = getattr(config, "position_biased_input", False)
     return config.model_type in WITHOUT_LIMIT and not has_positions
+
+
+def check_supported(config: ConfigT, name: str, problems: Sequence[Problem[ConfigT]]) -> None:
+    """Check that this kit computes what a config says.
+
+    Args:
+        name: the file that has the config.
+
+    Raises:
+        WrongCheckpoint: it has one of the problems.
+    """
+    for applies, problem, remedy in problems:
+        if applies(config):
+            raise WrongCheckpoint(name, problem(config), remedy)
 
 
 def check_tokens(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[str], name: str) -> None:

@@ -37,7 +37,15 @@ from ..config.messages import quote
 from ..errors import WrongCheckpoint
 from .checkpoint import Checkpoint
 from .checkpoint_files import CONFIG, GLINER2_ENCODER
-from .gliner import MAX_WIDTH, LabelledRowMaker, check_tokens, encoder_config, has_any_length
+from .gliner import (
+    MAX_WIDTH,
+    LabelledRowMaker,
+    Problem,
+    check_supported,
+    check_tokens,
+    encoder_config,
+    has_any_length,
+)
 from .gliner_head import OUTPUT, Places, SpanScorer, Weights, linear, linear_layers, make_head
 from .pooling import PoolingHead, TextSlots
 from .probe_rows import RowMaker
@@ -94,19 +102,8 @@ class Gliner2Config(BaseModel):
         poolings: Mapping[str, Pooling] = {"mean": "mean", "max": "max"}
         return poolings.get(self.token_pooling, "first")
 
-    def check(self) -> None:
-        """Check that this kit computes what the config says.
 
-        Raises:
-            WrongCheckpoint: it does not.
-        """
-        for applies, problem, remedy in UNSUPPORTED:
-            if applies(self):
-                raise WrongCheckpoint(CONFIG, problem(self), remedy)
-
-
-Problem = tuple[Callable[[Gliner2Config], object], Callable[[Gliner2Config], str], str]
-UNSUPPORTED: tuple[Problem, ...] = (
+UNSUPPORTED: tuple[Problem[Gliner2Config], ...] = (
     (
         lambda own: own.architecture != "span",
         lambda own: f"has the architecture {quote(own.architecture)} of GLiNER2",
@@ -139,7 +136,7 @@ class Gliner2Checkpoint(Checkpoint):
             WrongCheckpoint: one is missing or damaged, or says what this kit does not compute.
         """
         head = read_model(directory / CONFIG, Gliner2Config)
-        head.check()
+        check_supported(head, CONFIG, UNSUPPORTED)
         config = encoder_config(_encoder_values(directory), directory, GLINER2_ENCODER)
         return cls(directory, config, handler, head)
 
