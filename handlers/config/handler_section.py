@@ -48,6 +48,8 @@ ReasoningParser = Literal[
     "seed_oss",
     "minimax_m3",
     "cohere",
+    "cohere_command4",
+    "ernie45",
     "exaone_deep",
     "apertus",
     "apriel",

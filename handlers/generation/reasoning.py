@@ -80,10 +80,11 @@ class ReasoningSyntax:
             # The line breaks between the texts and the answer may be absent.
             rest = rest.lstrip().removeprefix(opening.rstrip())
             rest = rest.removeprefix("\n") if opening.endswith("\n") else rest
-        if not (closing and rest.endswith(closing.lstrip())):
+        ended, shown = rest.rstrip(), closing.lstrip()
+        if not (closing and ended.endswith(shown)):
             return rest
-        rest = rest.removesuffix(closing.lstrip())
-        return rest.removesuffix("\n") if closing.startswith("\n") else rest
+        ended = ended.removesuffix(shown)
+        return ended.removesuffix("\n") if closing.startswith("\n") else ended
 
 
 THINK = ReasoningSyntax("<think>", "</think>")
@@ -94,13 +95,19 @@ HARMONY = ReasoningSyntax(
     answer_opening="<|channel|>final<|message|>",
 )
 # By the names of the YAML's `reasoning_parser`, which are vLLM's where it has one; the first whose
-# closing is in a template decides.
+# closing is in a template decides, or else its opening.
 REASONING_SYNTAXES: Mapping[str, ReasoningSyntax] = {
     "gpt_oss": HARMONY,
     "mistral": ReasoningSyntax("[THINK]", "[/THINK]"),
     "gemma4": ReasoningSyntax("<|channel>thought\n", "<channel|>"),
     "seed_oss": ReasoningSyntax("<seed:think>", "</seed:think>"),
     "minimax_m3": ReasoningSyntax("<mm:think>", "</mm:think>"),
+    "cohere_command4": ReasoningSyntax(
+        "<|START_THINKING|>",
+        "<|END_THINKING|>",
+        answer_opening="<|START_TEXT|>",
+        answer_closing="<|END_TEXT|>",
+    ),
     "cohere": ReasoningSyntax(
         "<|START_THINKING|>",
         "<|END_THINKING|>",
@@ -121,12 +128,17 @@ REASONING_SYNTAXES: Mapping[str, ReasoningSyntax] = {
     "hunyuan_a13b": ReasoningSyntax(
         "<think>", "</think>", answer_opening="<answer>\n", answer_closing="\n</answer>"
     ),
+    "ernie45": ReasoningSyntax(
+        "<think>", "</think>", answer_opening="<response>\n", answer_closing="\n</response>"
+    ),
     "qwen3": THINK,
 }
-# Texts of a template besides the closing of which one shows a syntax.
+# Further texts of a template of which one shows a syntax.
 FURTHER_MARKS: Mapping[str, Sequence[str]] = {
     "gpt_oss": ("<|channel|>analysis",),
     "granite3_3": ("<response></response>",),
+    "cohere_command4": ("<|START_TEXT|>",),
+    "ernie45": ("<global_setting>",),
     # Of the sparse model, and of the dense ones.
     "hunyuan_a13b": ("<|extra_4|>", "<｜hy_place▁holder▁no▁3｜>"),
 }
@@ -206,11 +218,15 @@ def find_reasoning(template: str, name: str | None = None) -> ReasoningSyntax | 
     """
     if name is not None:
         return REASONING_SYNTAXES.get(ALIASES.get(name, name))
-    for known, syntax in REASONING_SYNTAXES.items():
-        further = FURTHER_MARKS.get(known, ("",))
-        if syntax.closing in template and any(mark in template for mark in further):
-            return syntax
-    return None
+    shown = [
+        syntax
+        for known, syntax in REASONING_SYNTAXES.items()
+        if any(mark in template for mark in FURTHER_MARKS.get(known, ("",)))
+    ]
+    # A template may begin the thoughts of a new message, and have those before it nowhere.
+    closed = (syntax for syntax in shown if syntax.closing in template)
+    opened = (syntax for syntax in shown if syntax.opening in template)
+    return next(closed, None) or next(opened, None)
 
 
 def template_text(template: str, response_schema: str) -> str:

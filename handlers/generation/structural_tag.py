@@ -15,9 +15,8 @@ import re
 from collections.abc import Mapping, Sequence, Set
 from math import inf
 from typing import Any, Literal
-from urllib.parse import unquote
 
-from .json_schemas import DEFINITIONS, RANGE, Schema, rewritten
+from .json_schemas import DEFINITIONS, RANGE, Schema, rewritten, schema_at
 
 Format = Mapping[str, Any]
 # xgrammar refuses an empty text and an empty pattern.
@@ -142,7 +141,7 @@ class _Writer:
     """Writes a schema out, with the definitions of its root."""
 
     def __init__(self, root: Schema) -> None:
-        given = root if isinstance(root, Mapping) else {}
+        given = self._root = root if isinstance(root, Mapping) else {}
         self._definitions = {name: given[name] for name in DEFINITIONS if name in given}
         self._formats = self._characters = 0
 
@@ -154,8 +153,8 @@ class _Writer:
             within: the references that it is part of.
 
         Raises:
-            _NotWrittenOut: there are too many formats or characters, or a reference to anything but
-                a definition.
+            _NotWrittenOut: there are too many formats or characters, or a recursive reference to
+                anything but a definition.
         """
         self._formats += 1
         if self._formats > MAX_FORMATS:
@@ -187,13 +186,10 @@ class _Writer:
 
     def _reference(self, schema: Mapping[str, Any], within: tuple[str, ...]) -> Format:
         place = schema["$ref"]
-        parts = unquote(place).split("/") if isinstance(place, str) else []
-        if len(parts) != 3 or parts[0] != "#" or place in within:
+        target = schema_at(self._root, place) if isinstance(place, str) else None
+        if not isinstance(target, Mapping | bool) or place in within:
             return self._leaf(schema)
-        target = self._definitions.get(parts[1], {})
-        if not isinstance(target, Mapping) or parts[2] not in target:
-            return self._leaf(schema)
-        return self.write(target[parts[2]], (*within, place))
+        return self.write(target, (*within, place))
 
     def _object(self, schema: Mapping[str, Any], within: tuple[str, ...]) -> Format:
         properties, required = schema.get("properties", {}), schema.get("required", [])

@@ -649,7 +649,12 @@ ROUTE = Route(
     error=AnthropicError,
     abilities=("continues_prompts",),
     body=MessagesBody,
-    keys=KeyTable.of(MessagesBody, KEYS, refused(kv_transfer_params=[])),
+    keys=KeyTable.of(
+        MessagesBody,
+        KEYS,
+        ignored("cache_salt", "mm_payload", "return_mm_kwargs"),
+        refused(kv_transfer_params=[], ec_transfer_params=[], vllm_xargs=[], watermarking=False),
+    ),
     examples=lambda _: {
         "one": {"messages": MESSAGES, "system": "Tell a story.", "max_tokens": 8},
         "tools": {"messages": MESSAGES, "tools": [TOOL], "max_tokens": 8},

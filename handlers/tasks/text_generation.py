@@ -45,7 +45,7 @@ from ..generation.guards import GuardFamily, GuardPrompts, find_guard
 from ..generation.message import GeneratedMessage, MessageSyntax
 from ..generation.option_probabilities import MARK, OptionScorer, QuestionPrompts, QuestionRow
 from ..generation.parameters import GenerationParameters
-from ..generation.reasoning import Thoughts, find_reasoning, template_text
+from ..generation.reasoning import ReasoningSyntax, Thoughts, find_reasoning, template_text
 from ..generation.stopping import GenerationState
 from ..generation.text_grammar import TextGrammar
 from ..generation.tool_calls import ToolUse
@@ -404,8 +404,8 @@ class Task(GenerationTask[Any]):
         if parameters.callable_tools and item.messages:
             found = find_tool_syntax(self._template(item), self.settings.tool_call_parser)
             tools = replace(found, required=parameters.calls_required)
-        if thoughts and parameters.separate_reasoning:
-            reasoning = thoughts.syntax
+        if parameters.separate_reasoning:
+            reasoning = thoughts.syntax if thoughts else self._answer_after_thoughts(item)
         if tools is None and reasoning is None:
             return None
         begun = thoughts is not None and thoughts.begun
@@ -417,6 +417,15 @@ class Task(GenerationTask[Any]):
             has_grammar=bool(parameters.grammar),
         )
         return syntax.for_tokenizer(self.tokenizer)
+
+    def _answer_after_thoughts(self, item: PromptInput) -> ReasoningSyntax | None:
+        """Return the syntax of an answer whose prompt ends the thoughts; None for a plain text."""
+        if not item.messages or item.parameters.continue_final_message:
+            return None
+        syntax = find_reasoning(self._template(item), self.settings.reasoning_parser)
+        if syntax is None or not syntax.answer_opening:
+            return None
+        return syntax if syntax.is_ended_by(item.prompt) else None
 
     def _template(self, item: PromptInput) -> str:
         """Return the texts that show how the model writes messages."""

@@ -406,6 +406,7 @@ SAMPLING = {
         "guided_decoding_backend",
         "stream_interval",
         "return_mm_kwargs",
+        "mm_payload",
         "return_token_offsets",
         "routed_experts_prompt_start",
     ),

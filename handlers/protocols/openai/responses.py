@@ -120,6 +120,7 @@ class ResponseBody(StreamedBody):
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
     structured_outputs: dict[str, Any] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    include_reasoning: bool | None = None
 
     @field_validator("input", mode="wrap")
     @classmethod
@@ -304,7 +305,7 @@ class ResponseStream(HttpTextStream):
         return self._delta("message", text, self._template.logprobs(scored(tokens)))
 
     def reasoning_part(self, text: str, tokens: Sequence[GeneratedToken]) -> bytes:
-        return self._delta("reasoning", text)
+        return self._delta("reasoning", text) if self._template.shows_reasoning else b""
 
     def emit_calls(self, calls: Sequence[ToolCall]) -> None:
         new = [call.as_json for call in calls[self._sent_calls :]]
@@ -318,7 +319,7 @@ class ResponseStream(HttpTextStream):
     def rest(self, result: Mapping[str, Any]) -> bytes:
         """Return the events of the part of a result that was not sent, and of the end."""
         text, calls = result["generated_text"], result.get("tool_calls", ())
-        thoughts = result.get("reasoning_content", "")[len(self.emitted_reasoning) :]
+        thoughts = self._template.reasoning(result)[len(self.emitted_reasoning) :]
         parts = [self._delta("reasoning", thoughts)] if thoughts else []
         new = self.not_emitted(text)
         if new or not (self._items or calls or thoughts):
@@ -445,6 +446,15 @@ class ResponseTemplate(Call[ResponseBody]):
     stores: bool
     inputs: Sequence[Mapping[str, Any]]
 
+    @property
+    def shows_reasoning(self) -> bool:
+        """Whether the response has the thoughts before an answer."""
+        return self.body.include_reasoning is not False
+
+    def reasoning(self, result: Mapping[str, Any]) -> str:
+        """Return the thoughts of a result that the response has."""
+        return result.get("reasoning_content", "") if self.shows_reasoning else ""
+
     def begun(self) -> Response:
         """Return the response before its first token."""
         return self._response("in_progress")
@@ -499,7 +509,7 @@ class ResponseTemplate(Call[ResponseBody]):
 
     def _items(self, result: Mapping[str, Any], status: ResponseStatus) -> Iterator[Any]:
         text, calls = result["generated_text"], result.get("tool_calls", ())
-        reasoning = result.get("reasoning_content", "")
+        reasoning = self.reasoning(result)
         if reasoning:
             is_last = not (text or calls)
             yield self.item("reasoning", reasoning, status if is_last else "completed")
@@ -544,8 +554,8 @@ KEYS = KeyTable.of(
     BOOKKEEPING,
     SCHEDULING,
     honoured("metadata", "store"),
-    # Tools run at the client, which counts their calls.
-    ignored("max_tool_calls"),
+    # Tools run at the client, which counts their calls; payloads are for vLLM's routers.
+    ignored("max_tool_calls", "mm_payload", "return_mm_kwargs"),
     refused(
         background=False,
         prompt=[],
@@ -557,6 +567,8 @@ KEYS = KeyTable.of(
         chat_template=[],
         vllm_xargs=[],
         kv_transfer_params=[],
+        ec_transfer_params=[],
+        watermarking=False,
         previous_input_messages=[],
         enable_response_messages=False,
     ),

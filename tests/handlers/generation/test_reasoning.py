@@ -38,6 +38,9 @@ TEMPLATES = {
     "{{ '<mm:think>' + m.reasoning_content + '</mm:think>' }}": "minimax_m3",
     "<think>{{ m.reasoning }}</think><response>{{ tool.result }}</response>": "qwen3",
     "<|START_THINKING|>{{ m.tool_plan }}<|END_THINKING|>": "cohere",
+    "<|START_THINKING|>{{ m.text }}<|END_THINKING|><|START_TEXT|>": "cohere_command4",
+    "<global_setting>\nthink_mode=True\n</global_setting>{{ m.content }}<think>\n": "ernie45",
+    "{{ m.content }}{{ '<|im_start|>assistant\n<think>' }}": "qwen3",
     "{% set text = text.split('</thought>')[-1] %}[|assistant|]<thought>\n": "exaone_deep",
     "{{ '<|inner_prefix|>' + block.text + '<|inner_suffix|>' }}": "apertus",
     "{{ text.split('[BEGIN FINAL RESPONSE]') }}Here are my reasoning steps:\n": "apriel",
@@ -78,12 +81,15 @@ def test_several_thoughts_of_gpt_oss_are_joined() -> None:
     [
         "<think>\nHm.\n</think>\n<answer>\nYes.\n</answer>",
         "<think>Hm.</think><answer>Yes.</answer>",
+        "<think>\nHm.\n</think>\n\n<answer>\nYes.\n</answer>\n",
         "<think>Hm.</think>Yes.",
     ],
 )
-def test_the_texts_around_an_answer_are_left_out_while_it_grows(text: str) -> None:
-    syntax = MessageSyntax(REASONING_SYNTAXES["hunyuan_a13b"], None)
-    assert syntax.parse(text) == GeneratedMessage("Hm.", "Yes.")
+@pytest.mark.parametrize(("name", "mark"), [("hunyuan_a13b", "answer"), ("ernie45", "response")])
+def test_the_texts_around_an_answer_are_left_out(text: str, name: str, mark: str) -> None:
+    syntax = MessageSyntax(REASONING_SYNTAXES[name], None)
+    written = text.replace("answer>", f"{mark}>")
+    assert syntax.parse(written) == GeneratedMessage("Hm.", "Yes.")
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["added token", "special token"])

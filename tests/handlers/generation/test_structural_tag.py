@@ -165,10 +165,18 @@ def test_a_schema_that_repeats_its_definitions_remains_one() -> None:
     assert compact_json(schema) == schema_of(schema)
 
 
-@pytest.mark.parametrize("place", ["#", "#/properties/word"])
-def test_a_schema_with_a_reference_to_another_place_than_a_definition_remains_one(
-    place: str,
-) -> None:
-    properties = {"word": WORD, "next": {"anyOf": [{"$ref": place}, {"type": "null"}]}}
+def test_a_recursive_reference_to_another_place_than_a_definition_remains_a_schema() -> None:
+    properties = {"word": WORD, "next": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}}
     schema = {"type": "object", "properties": properties, "required": ["word", "next"]}
     assert compact_json(schema) == schema_of(schema)
+
+
+def test_a_reference_to_another_property_is_followed() -> None:
+    place = {"type": "object", "properties": {"at": WORD}, "required": ["at"]}
+    schema = {
+        "type": "object",
+        "properties": {"from": place, "to": {"$ref": "#/properties/from"}},
+        "required": ["from", "to"],
+    }
+    properties = {"from": place, "to": place}
+    assert compact_json(schema) == compact_json({**schema, "properties": properties})

@@ -130,6 +130,24 @@ def test_thoughts_are_turned_off(
     assert ("reasoning" in message) is (given.get("reasoning_effort") == "high")
 
 
+HUNYUAN = "<｜hy_place▁holder▁no▁3｜>" + SWITCHED
+
+
+@pytest.mark.parametrize("thinks", [True, False])
+def test_the_texts_around_an_answer_are_none_of_it(
+    model: Served, monkeypatch: Any, thinks: bool
+) -> None:
+    answer = "<answer>\nYes.\n</answer>"
+    says(model, monkeypatch, HUNYUAN, f"<think>\nHm.\n</think>\n{answer}" if thinks else answer)
+    given = {"chat_template_kwargs": {"enable_thinking": thinks}}
+    message, _ = message_of(model, **given)
+    assert (message["content"], message.get("reasoning")) == ("Yes.", "Hm." if thinks else None)
+    sent: Sent = []
+    last = call(model, "v1/chat/completions", {"messages": CHAT, "stream": True, **given}, sent)
+    deltas = [part["choices"][0]["delta"] for part in events(*sent, last)]
+    assert "".join(delta.get("content", "") for delta in deltas) == "Yes."
+
+
 @pytest.mark.parametrize(
     ("template", "thoughts"),
     [(THINKS, ""), (THINKS, "<think>A {brace}.</think>\n\n"), (BEGUN, "A {brace}.</think>\n\n")],

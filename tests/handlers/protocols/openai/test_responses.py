@@ -393,6 +393,19 @@ def test_thoughts_messages_and_calls_are_items(
         assert called["call_id"].startswith("call_") and called["status"] == "completed"
 
 
+def test_thoughts_may_be_left_out_of_a_response(model: Served, monkeypatch: Any) -> None:
+    says(model, monkeypatch, "<think>Hm.</think>Yes.")
+    sent: Sent = []
+    body = {"input": "Is", "include_reasoning": False, "max_output_tokens": 110}
+    response = ask(model, **body)
+    assert text_of(response) == "Yes."
+    assert response["usage"]["output_tokens_details"]["reasoning_tokens"] > 0
+    last = call(model, {**body, "stream": True}, sent)
+    found = events(*sent, last)
+    assert not any("reasoning" in event["type"] for event in found)
+    assert text_of(found[-1]["response"]) == "Yes."
+
+
 def test_the_events_of_each_item_come_in_order(model: Served, monkeypatch: Any) -> None:
     says(model, monkeypatch, f"<think>Hm.</think>{CALL}")
     sent: Sent = []
