@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 TOO_DEEP = "it is nested too deeply"
+# The tag of the key `<<`, whose values are added to a section.
+MERGE = "tag:yaml.org,2002:merge"
 
 
 def read_json(path: Path) -> Any:
@@ -46,3 +49,29 @@ def parse_yaml(content: bytes | str) -> Any:
     # A value that does not fit its type, such as the date 2024-13-45 or `!!bool maybe`.
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise yaml.YAMLError(f"a value is wrong ({error!s:.100})") from None
+
+
+def repeated_key(content: str) -> str | None:
+    """Return the first key that a section of a YAML text has twice, with the names of its sections.
+
+    The last of them counts for a parser, in silence.
+
+    Raises:
+        yaml.YAMLError: it is not YAML.
+    """
+    waiting = [("", yaml.compose(content, yaml.SafeLoader))]
+    # An alias is the node that it stands for.
+    seen = set[int]()
+    while waiting:
+        place, node = waiting.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            waiting += [(place, each) for each in node.value]
+        elif isinstance(node, yaml.MappingNode):
+            names = Counter(str(key.value) for key, _ in node.value if key.tag != MERGE)
+            if repeated := next((name for name, count in names.items() if count > 1), None):
+                return place + repeated
+            waiting += [(f"{place}{key.value}.", value) for key, value in node.value]
+    return None

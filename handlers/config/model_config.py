@@ -28,7 +28,7 @@ from pydantic import (
 )
 
 from ..errors import WrongConfig, summarize
-from .documents import parse_yaml
+from .documents import parse_yaml, repeated_key
 from .handler_section import CUSTOM_MODE, HandlerSection, Pt2
 from .messages import describe_validation_error
 
@@ -334,7 +334,8 @@ class ModelConfig(TorchServeSection):
             WrongConfig: the file is missing, is not YAML or is invalid.
         """
         try:
-            document = parse_yaml(path.read_text(encoding="utf-8"))
+            text = path.read_text(encoding="utf-8")
+            document, repeated = parse_yaml(text), repeated_key(text)
         except FileNotFoundError:
             raise WrongConfig(str(path), "there is no such file", "pass a YAML file") from None
         except OSError as error:
@@ -345,6 +346,8 @@ class ModelConfig(TorchServeSection):
             raise WrongConfig(
                 str(path), f"is not YAML ({summarize(error, 300)})", "correct the YAML syntax"
             ) from None
+        if repeated:
+            raise WrongConfig(str(path), f"has {repeated:.100} twice", "keep one of them")
         return cls.parse(document, str(path))._with_folders_beside(path.parent)
 
     def _with_folders_beside(self, folder: Path) -> ModelConfig:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hf_serve.handlers.config.documents import parse_json, parse_yaml, read_json
+from hf_serve.handlers.config.documents import parse_json, parse_yaml, read_json, repeated_key
 from tests.malformed import NESTED_JSON
 
 
@@ -25,3 +25,19 @@ def test_json_that_cannot_be_read_is_a_value_error(text: str) -> None:
 def test_yaml_that_cannot_be_read_is_an_error_of_yaml(text: str) -> None:
     with pytest.raises(yaml.YAMLError):
         parse_yaml(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("a: 1\nb: {a: 1}", None),
+        ("a: 1\na: 2", "a"),
+        ("handler:\n  mode: x\n  mode: y", "handler.mode"),
+        ("a: [{b: 1, b: 1}]", "a.b"),
+        ("a: &x {b: 1}\nc: {<<: *x, d: *x}", None),
+        ("&x a: *x", None),
+        ("", None),
+    ],
+)
+def test_a_key_that_stands_twice_in_a_section_is_found(text: str, key: str | None) -> None:
+    assert repeated_key(text) == key

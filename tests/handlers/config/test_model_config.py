@@ -152,3 +152,10 @@ def test_a_draft_model_has_none_of_the_adapters() -> None:
     )
     assert handler.assistant is not None
     assert (handler.assistant.model_name, handler.assistant.adapters) == ("org/draft", {})
+
+
+def test_a_key_that_stands_twice_is_refused_with_its_section(tmp_path: Path) -> None:
+    path = tmp_path / "twice.yaml"
+    path.write_text(OLD_EXAMPLE.replace("  num_labels: 2", "  mode: fill_mask"), encoding="utf-8")
+    with refused(WrongConfig, str(path), "handler.mode"):
+        ModelConfig.read(path)
