@@ -13,12 +13,13 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
-from hf_serve.handlers.config.handler_section import modes
+from hf_serve.handlers.config.handler_section import CUSTOM_MODE, modes
 from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.config.task_names import suggest_mode
 from hf_serve.hosts.command_line import plain_errors
 from hf_serve.scripts.hub.catalogue import find_in_catalogue
 from hf_serve.scripts.hub.client import Hub
+from hf_serve.scripts.paths import checkpoint_of
 
 if TYPE_CHECKING:
     from hf_serve.scripts.hub.model_check import ModelCheck
@@ -49,10 +50,18 @@ def main(
     """
     if mode and mode not in modes():
         raise typer.BadParameter(f"there is no mode {mode}; {suggest_mode(mode, modes())}")
-    if Path(model).suffix in YAMLS and Path(model).is_file():
-        handler = ModelConfig.read(Path(model)).handler
-        model, mode = handler.model_name or "", mode or handler.mode
-        revision, allow_pickle = revision or handler.revision, handler.allow_pickle
+    handler = None
+    if Path(model).suffix in YAMLS:
+        config = ModelConfig.read(Path(model))
+        handler = config.handler
+        if handler.mode == CUSTOM_MODE:
+            out.print(f"{handler.custom} loads the model and answers requests.", markup=False)
+            return
+        model, mode = (
+            handler.model_name or str(checkpoint_of(Path(model), config)),
+            mode or handler.mode,
+        )
+        revision = revision or handler.revision
     elif not Path(model).is_dir() and (known := find_in_catalogue(model)):
         model, mode = known.model, mode or known.entry.mode
         if known.entry.refused:
@@ -62,7 +71,9 @@ def main(
         # This import loads torch, which takes seconds, and `--help` does not need it.
         from hf_serve.scripts.hub.model_check import check_model  # noqa: PLC0415
 
-        found = check_model(model, revision, Hub(), mode, allow_pickle=allow_pickle)
+        found = check_model(
+            model, revision, Hub(), mode, allow_pickle=allow_pickle, handler=handler
+        )
     if as_json:
         out.print_json(json.dumps(asdict(found) | {"memory": dict(found.memory)}))
     else:

@@ -46,7 +46,7 @@ from hf_serve.scripts.hub.catalogue import CatalogueEntry, find_in_catalogue
 from hf_serve.scripts.hub.client import Hub
 from hf_serve.scripts.installation import command_line
 from hf_serve.scripts.paths import model_name
-from hf_serve.scripts.serving.ports import HOST, require_free
+from hf_serve.scripts.serving.ports import HOST, Ports, require_distinct, require_free
 from hf_serve.scripts.serving.server import Server
 from hf_serve.scripts.serving.workdirs import RUN_FOLDER, SERVER_FOLDER
 
@@ -118,9 +118,12 @@ def main(
     on_demand = PoolLimits.of_options(models_max, models_memory, keep_alive, load_timeout, pin)
     if host is Host.TORCHSERVE:
         _require_stopped(folder)
+        ports = torchserve_port, management_port, metrics_port, grpc_port, grpc_management_port
+        require_distinct(Ports(*ports), port)
         if on_demand:
             raise typer.BadParameter("models are loaded on demand with --host asgi.")
     require_free(port)
+    _require_own_names(models)
     store = folder / STORE
     store.mkdir(parents=True, exist_ok=True)
     archives = [archive_of(model, mode, revision, folder, store) for model in models]
@@ -283,6 +286,26 @@ def _other_versions(archives: Sequence[Path], store: Path) -> Iterator[str]:
             yield (
                 f"{path.stem} is served from {file}, its default version; {path.name} is version"
                 f" {version}, and `{switch}` makes it the default."
+            )
+
+
+def _require_own_names(models: Sequence[str]) -> None:
+    """Check that no YAML or archive has the name of another model, which it would replace.
+
+    Raises:
+        NotRunnable: one has, or is not there.
+    """
+    found: dict[str, str] = {}
+    for model in models:
+        path = Path(model)
+        is_file = path.suffix in (*YAMLS, ARCHIVE) and not path.is_dir()
+        if is_file and not path.is_file():
+            raise NotRunnable(f"There is no file {path}; correct the path.")
+        other = found.setdefault(path.stem if is_file else name_of(model), model)
+        if (is_file or Path(other).is_file()) and Path(other).resolve() != path.resolve():
+            raise NotRunnable(
+                f"{other} and {model} have the same name, under which one of them is served; rename"
+                " one."
             )
 
 

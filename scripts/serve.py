@@ -22,7 +22,7 @@ from hf_serve.scripts.paths import CONFIG, MODEL_STORE
 from hf_serve.scripts.serving.background import OneUrl, start_one_url
 from hf_serve.scripts.serving.host_commands import body_limits
 from hf_serve.scripts.serving.logs import SERVER_LOG, following_lines, last_lines, log_filter
-from hf_serve.scripts.serving.ports import Ports, require_free
+from hf_serve.scripts.serving.ports import Ports, require_distinct, require_free
 from hf_serve.scripts.serving.processes import Memory
 from hf_serve.scripts.serving.properties import default_ports, read_properties
 from hf_serve.scripts.serving.server import DRAIN_SECONDS, Server, drain
@@ -103,6 +103,7 @@ def start(
     settings = read_properties(CONFIG)
     Ports.of(settings)  # It says what is wrong with them.
     _leave_if_running(workdir)
+    require_distinct(ports, url_port)
     if url_port:
         require_free(url_port)
         _require_no_tokens(settings)

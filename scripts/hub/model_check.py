@@ -26,6 +26,8 @@ BYTES_OF_DTYPES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int
 WIDTH = 128
 SERVED = ("float32", "bfloat16", "int8")
 PIPELINE = "a pipeline of diffusers"
+# Keys of a YAML that name other files, which are not read.
+OF_OTHERS: dict[str, object] = {"custom": None, "adapters": {}, "assistant_model": None}
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,7 @@ def check_model(
     mode: str | None = None,
     *,
     allow_pickle: bool = False,
+    handler: HandlerSection | None = None,
 ) -> ModelCheck:
     """Read the small files of a checkpoint, and find out how it is served.
 
@@ -112,12 +115,14 @@ def check_model(
         hub: the hub.
         mode: the mode, if it is not to be detected.
         allow_pickle: whether pickles of weights may be served.
+        handler: the section of a YAML, whose other keys say how the model is read.
 
     Raises:
         HubError: the hub or the model is not available.
         ModeNotCertain: its files fit several modes, or none.
         WrongCheckpoint: it is no checkpoint, or its weights are in no file that is served.
     """
+    allow_pickle = allow_pickle or bool(handler and handler.allow_pickle)
     with _small_files(model, revision, hub) as found:
         files = checkpoint_files(found.sizes, model, found.read)
         names = files.configs()
@@ -134,8 +139,10 @@ def check_model(
             if mode
             else detect_mode(found.folder, found.hub_task, model, found.sizes)
         )
-        handler = HandlerSection(mode=detected.mode, model_name=model, allow_pickle=allow_pickle)
-        return _checked(model, found, handler, detected, {*names, *weights}, weights)
+        section = HandlerSection(mode=detected.mode, model_name=model, allow_pickle=allow_pickle)
+        if handler:
+            section = handler.model_copy(update=section.model_dump(exclude_unset=True) | OF_OTHERS)
+        return _checked(model, found, section, detected, {*names, *weights}, weights)
 
 
 def _checked(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import socket
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import astuple, dataclass
@@ -87,6 +88,25 @@ def _number(
         raise KitError(
             f"config.properties: {key} is {properties[key]}, which names no port; correct it."
         ) from None
+
+
+def require_distinct(ports: Ports, url_port: int) -> None:
+    """Check that each address has a port that no other has.
+
+    Args:
+        url_port: the port of the one URL; 0 for none.
+
+    Raises:
+        KitError: two addresses have the same port.
+    """
+    found = Counter([*astuple(ports), *([url_port] if url_port else [])])
+    repeated = next((port for port, count in found.items() if count > 1), None)
+    if repeated is not None:
+        of_url = "the one URL and TorchServe" if repeated == url_port else "two of TorchServe"
+        raise KitError(
+            f"Port {repeated} is that of {of_url}; give each address another port; the `--help` of"
+            " the command has the options."
+        )
 
 
 def require_free(port: int) -> None:

@@ -13,7 +13,7 @@ import typer
 
 from hf_serve.handlers.checkpoints.gliner2 import LONGEST
 from hf_serve.handlers.config.handler_section import save_modes
-from hf_serve.scripts import check_model
+from hf_serve.scripts import check_model, paths
 from hf_serve.scripts.hub.client import Hub
 from tests import tiny_gliner
 from tests.sentences import Sentence
@@ -72,6 +72,31 @@ def test_a_yaml_is_checked_with_its_mode(check: Check, tmp_path: Path) -> None:
     code, out, err = check(path)
     assert "zero_shot_classification" in out
     assert (code, err.strip()) == (1, Sentence("entail"))
+
+
+def test_a_yaml_is_checked_with_the_keys_that_say_how_its_model_is_read(
+    check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_checkpoint(tmp_path / "artifacts" / "models" / "a")
+    path = folder / "config.json"
+    config = json.loads(path.read_text("utf-8")) | {"architectures": ["DistilBertModel"]}
+    path.write_text(json.dumps(config), encoding="utf-8")
+    monkeypatch.setattr(paths, "MODELS", folder.parent)
+    yaml = tmp_path / "a.yaml"
+    mode = "handler:\n  mode: sequence_classification\n"
+    yaml.write_text(mode, encoding="utf-8")
+    assert check(yaml)[0] == 1
+    yaml.write_text(f"{mode}  allow_random_head: true\n", encoding="utf-8")
+    code, out, err = check(yaml, as_json=True)
+    assert (code, err, json.loads(out)["model"]) == (0, "", str(folder))
+
+
+def test_a_yaml_whose_code_loads_the_model_is_not_checked(check: Check, tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("handler: {mode: custom, custom: own.py}", encoding="utf-8")
+    code, out, _ = check(path)
+    assert (code, out.strip()) == (0, Sentence("own.py"))
+    assert check(tmp_path / "none.yaml")[2].strip() == Sentence("none.yaml")
 
 
 def test_a_model_of_another_head_is_not_served(check: Check) -> None:

@@ -24,6 +24,7 @@ import yaml
 from hf_serve.demo_models.minilm import minilm
 from hf_serve.handlers.config.handler_section import HandlerSection
 from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig
+from hf_serve.handlers.errors import KitError
 from hf_serve.hosts.fork_server.start import VARIABLE
 from hf_serve.scripts import create_archive, download_models, run_model, serve
 from hf_serve.scripts.hub.catalogue import read_catalogue
@@ -31,7 +32,7 @@ from hf_serve.scripts.hub.client import Hub
 from hf_serve.scripts.hub.model_check import check_model
 from hf_serve.scripts.installation import ROOT
 from hf_serve.scripts.run_model import NotRunnable, archive_of, example_of, name_of, write_yaml
-from hf_serve.scripts.serving.ports import Ports, free_ports
+from hf_serve.scripts.serving.ports import Ports, free_ports, require_distinct
 from hf_serve.scripts.serving.processes import group_members, started_at
 from hf_serve.scripts.serving.server import Server
 from hf_serve.scripts.serving.workdirs import RUN_FOLDER, SERVER_FOLDER
@@ -308,6 +309,30 @@ def test_an_interrupt_while_it_starts_leaves_no_server(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=60) == 130
     assert not group_members(server.pid)
+
+
+@pytest.mark.parametrize("suffix", [".yaml", ".mar"])
+def test_two_files_of_one_name_are_refused_before_one_replaces_the_other(
+    suffix: str, tmp_path: Path
+) -> None:
+    one, other = (tmp_path / name / f"film{suffix}" for name in "ab")
+    for path in (one, other):
+        path.parent.mkdir()
+        path.touch()
+    for models in ([str(one), str(other)], ["org/film", str(one)]):
+        with refused(NotRunnable, *models):
+            run_model._require_own_names(models)
+    with refused(NotRunnable, f"none{suffix}"):
+        run_model._require_own_names([f"none{suffix}"])
+    run_model._require_own_names([str(one), str(one), "org/other", "org/other"])
+
+
+def test_the_url_needs_a_port_that_torchserve_has_not(tmp_path: Path, capsys: Any) -> None:
+    with pytest.raises(SystemExit):
+        run_model.main(["org/name"], folder=tmp_path, port=8080)
+    assert capsys.readouterr().err.strip() == Sentence(8080)
+    with refused(KitError, 7070):
+        require_distinct(Ports(management=7070), 8000)
 
 
 def test_a_server_that_runs_is_stopped_first(tmp_path: Path) -> None:
