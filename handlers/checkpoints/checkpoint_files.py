@@ -36,6 +36,8 @@ GLICLASS = "GLiClass"
 GLINER2, GLINER2_ENCODER = "extractor", "encoder_config/config.json"
 # The module of static embeddings of sentence-transformers, and the model type of model2vec.
 STATIC, MODEL2VEC = ".StaticEmbedding", "model2vec"
+# A key of the configs of model2vec that have no model type.
+EARLY_MODEL2VEC = "apply_zipf"
 FOLDER = re.compile(r"[A-Za-z0-9_-]+")
 TRAINED = re.compile(r"checkpoint-(\d+)")
 OLD_MODULE = re.compile(r"0_(?!StaticEmbedding)[A-Za-z]+")
@@ -191,8 +193,15 @@ def static_folder_of(modules: object) -> str | None:
 
 
 def model_type_in(config: Path) -> object:
-    """Return the model type in a config.json; None where it cannot be read or has none."""
-    return _value(config.name, "model_type", config.parent.joinpath)
+    """Return the model type in a config.json; None where it cannot be read or has none.
+
+    Before it wrote a model type, model2vec wrote how its vectors were made.
+    """
+    document = _value(config.name, None, config.parent.joinpath)
+    if not isinstance(document, dict):
+        return None
+    kind = document.get("model_type")
+    return MODEL2VEC if kind is None and EARLY_MODEL2VEC in document else kind
 
 
 def missing_config(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,10 @@ def test_the_yaml_limits_a_text(potion: Path) -> None:
     model = Served(potion, MODE, max_length=3)
     assert model.ask(FINE) == model.ask("A fine film")
     assert model.refuse(FINE, truncate=False) == (413, Sentence("tokens", 3))
+
+
+def test_a_config_without_a_model_type_is_read_as_model2vec_wrote_it_first(potion: Path) -> None:
+    wanted = Served(potion, MODE).ask(FINE)
+    first = {"tokenizer_name": "bert", "apply_pca": SIZE, "apply_zipf": True, "normalize": True}
+    (potion / "config.json").write_text(json.dumps(first), "utf-8")
+    assert Served(potion, MODE).ask(FINE) == wanted
