@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from llguidance.gbnf_to_lark import gbnf_to_lark
@@ -45,7 +46,7 @@ class TextGrammar:
     compiler: GrammarCompiler = field(repr=False)
     thoughts: Thoughts | None = None
 
-    @property
+    @cached_property
     def lark(self) -> str:
         """The grammar in llguidance's variant of Lark.
 

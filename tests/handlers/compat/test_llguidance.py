@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-from hf_serve.handlers.compat.llguidance import error_reason
+from hf_serve.handlers.compat.llguidance import compiled_module, error_reason
+from hf_serve.handlers.generation.grammar import TRIAL
 
 
 @pytest.mark.parametrize(
@@ -26,3 +30,13 @@ def test_a_message_has_neither_place_nor_source(grammar: str, reason: str) -> No
 
 def test_a_panic_is_a_grammar_that_is_too_complex() -> None:
     assert error_reason("panic: index out of bounds") == "it is too complex"
+
+
+def test_the_compiled_module_is_imported_without_the_package() -> None:
+    program = f"""
+import runpy, sys
+module = runpy.run_path({str(TRIAL)!r})["load"]({compiled_module()!r})
+module.LLMatcher(module.LLTokenizer("byte"), "start: /a/", limits=module.LLParserLimits())
+assert "llguidance" not in sys.modules and "importlib.metadata" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-I", "-S", "-c", program], check=True)
