@@ -57,8 +57,10 @@ SPLADE_MODULES = ("MLMTransformer", "Transformer", SPLADE)
 
 PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
-# How a model reads texts that become vectors.
-TASK, FORWARD, STATES = "feature-extraction", "forward", "last_hidden_state"
+# How a model reads texts that become vectors, or weights of the vocabulary.
+FORWARD = "forward"
+TASK, STATES = "feature-extraction", "last_hidden_state"
+MASKED_TASK, LOGITS = "fill-mask", "logits"
 
 # The keys of versions before 5.4, in the order in which their vectors are concatenated.
 POOLING_KEYS: dict[str, PoolingMode] = {
@@ -127,7 +129,7 @@ class Modality(BaseModel):
 
     format: Literal["structured", "flat"] = "flat"
     method: str = FORWARD
-    method_output_name: str | None = STATES
+    method_output_name: str | None = None
 
 
 class TextArguments(BaseModel):
@@ -157,18 +159,22 @@ class TransformerConfig(BaseModel):
     processing_kwargs: ProcessingArguments = ProcessingArguments()
 
     @classmethod
-    def of_embeddings(cls, directory: Path) -> TransformerConfig:
-        """Return the config of a checkpoint whose texts become vectors.
+    def of_texts(cls, directory: Path, task: str, output: str) -> TransformerConfig:
+        """Return the config of a checkpoint whose plain texts become vectors.
+
+        Args:
+            task: what sentence-transformers calls the model.
+            output: the output of the model that is pooled.
 
         Raises:
             WrongCheckpoint: the file is damaged, or texts are read in another way.
         """
         config = read_model(directory / BERT_CONFIG, cls, optional=True)
-        if config.transformer_task not in (None, TASK):
+        if config.transformer_task not in (None, task):
             raise WrongCheckpoint(
                 BERT_CONFIG,
                 f"has transformer_task {config.transformer_task:.80}",
-                f"use a checkpoint with the task {TASK}",
+                f"use a checkpoint with the task {task}",
             )
         if "message" in config.modality_config:
             raise WrongCheckpoint(
@@ -178,11 +184,11 @@ class TransformerConfig(BaseModel):
                 " from its modality_config",
             )
         text = config.modality_config.get("text", Modality())
-        if (text.method, text.method_output_name) != (FORWARD, STATES):
+        if (text.method, text.method_output_name or output) != (FORWARD, output):
             raise WrongCheckpoint(
                 BERT_CONFIG,
                 f"reads texts with {text.method} and takes {text.method_output_name or 'it'}",
-                f"use a checkpoint whose texts become the {STATES} of {FORWARD}",
+                f"use a checkpoint whose texts become the {output} of {FORWARD}",
             )
         return config
 
@@ -207,12 +213,25 @@ class Settings(BaseModel):
 
     Attributes:
         truncate_dim: the dimensions of each vector that are kept; None for all of them.
+        max_active_dims: the weights of a sparse vector that are kept; None for all of them.
     """
 
     prompts: PromptTexts = Field(default_factory=dict)
     default_prompt_name: str | None = None
     similarity_fn_name: Annotated[Similarity | None, BeforeValidator(_known_similarity)] = None
     truncate_dim: PositiveInt | None = None
+    max_active_dims: PositiveInt | None = None
+
+    @classmethod
+    def read(cls, directory: Path) -> Settings:
+        """Return the settings of a checkpoint; without the file, the defaults.
+
+        Raises:
+            WrongCheckpoint: the file is damaged, or its default prompt is none of its prompts.
+        """
+        settings = read_model(directory / SETTINGS, cls, optional=True)
+        _check_default_prompt(settings)
+        return settings
 
 
 @dataclass(frozen=True)
@@ -252,12 +271,10 @@ class SentenceTransformer:
         normalizes = bool(layers and layers[-1].kind == "Normalize")
         behind = tuple(layers[:-1] if normalizes else layers)
         dimension = layers_dimension(directory, hidden_size * len(config.modes), behind)
-        settings = read_model(directory / SETTINGS, Settings, optional=True)
-        _check_default_prompt(settings)
         for each in behind:
             _check_names(directory, each)
+        reading = TransformerConfig.of_texts(directory, TASK, STATES)
         limits = Limits.read(directory)
-        own_length = TransformerConfig.of_embeddings(directory).processing_kwargs.text.max_length
         return cls(
             directory,
             config,
@@ -265,8 +282,8 @@ class SentenceTransformer:
             normalizes,
             dimension,
             limits,
-            own_length or limits.max_seq_length,
-            settings,
+            reading.processing_kwargs.text.max_length or limits.max_seq_length,
+            Settings.read(directory),
         )
 
     def reduction(self) -> SentencePooling:

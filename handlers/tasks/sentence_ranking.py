@@ -206,10 +206,7 @@ class Task(PairTask[RankingInput]):
 
     @property
     def max_tokens(self) -> int | None:
-        own, checkpoint = self.files.max_length, self.checkpoint
-        # The limit of the checkpoint's modules replaces the tokenizer's.
-        most = checkpoint.position_limit if own else checkpoint.limit
-        return lowest_limit(self.settings.max_length or own, most)
+        return self.token_limit(self.files.max_length)
 
     @classmethod
     def example_inputs(cls, text: str) -> Pair:

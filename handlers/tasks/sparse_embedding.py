@@ -8,7 +8,7 @@ Weights are computed as by sentence-transformers' SparseEncoder.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import AliasChoices, Field, PositiveInt
@@ -16,21 +16,32 @@ from transformers import PreTrainedTokenizerBase
 from typing_extensions import TypedDict
 
 from ..batching.rows import Outputs
-from ..batching.tokenization import Window, check_length, tokenize
+from ..batching.tokenization import Window, check_length, lowest_limit, read_in_lower_case, tokenize
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.pooling import PoolingHead
-from ..checkpoints.sentence_transformers import SpladeConfig, SpladePooling
+from ..checkpoints.prompts import Prompts
+from ..checkpoints.sentence_transformers import (
+    LOGITS,
+    MASKED_TASK,
+    Limits,
+    Settings,
+    SpladeConfig,
+    SpladePooling,
+    TransformerConfig,
+)
 from ..checkpoints.sparse_router import SparseRouter
 from ..config.handler_section import HandlerSection
 from ..errors import RequestError
 from ..types.model_info import ModelOutputs, TaskDescription, Wire
-from ..types.parameters import ANY, PipelineNames
-from .bases.text import SingleText, SingleTextTask, TruncationParameters
+from ..types.parameters import ANY, PipelineNames, check_text
+from ..types.request import Request
+from .bases.embedding import PromptParameters
+from .bases.text import SingleText, SingleTextTask
 
 OUTPUT = SpladePooling.writes
 
 
-class SparseParameters(TruncationParameters):
+class SparseParameters(PromptParameters):
     """Parameters of a sparse embedding."""
 
     pipeline_names: ClassVar[PipelineNames] = PipelineNames(
@@ -40,12 +51,8 @@ class SparseParameters(TruncationParameters):
     top_k: PositiveInt | None = Field(
         default=None, validation_alias=AliasChoices("top_k", "max_active_dims")
     )
-    """Number of weights, largest first. Without it, all above zero. Alias: `max_active_dims`."""
-    input_type: (
-        Literal["query", "document", "search_query", "search_document", "passage"] | None
-    ) = Field(default=None, validation_alias=AliasChoices("input_type", "task"))
-    """What the text is, for models that read queries otherwise than documents, such as
-    OpenSearch's. Without it, as the checkpoint says, a document. Alias: `task`."""
+    """Number of weights, largest first. Without it, as many as the checkpoint says, or all above
+    zero. Alias: `max_active_dims`."""
 
 
 class SparseWeight(TypedDict):
@@ -72,9 +79,19 @@ class Task(SingleTextTask):
     # Each token has a score for each word of the vocabulary.
     one_row_batch_tokens = 4096
     parameters = SparseParameters
+    takes_prompts = True
 
     def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
+        directory = checkpoint.directory
+        self._reading = TransformerConfig.of_texts(directory, MASKED_TASK, LOGITS)
+        self._limits, self._settings = Limits.read(directory), Settings.read(directory)
         super().__init__(checkpoint, settings)
+        self._prompts = Prompts(
+            {**self._settings.prompts, **settings.prompts}, self._settings.default_prompt_name
+        )
+        self.prompts = sorted(self._prompts.texts)
+        if self._limits.do_lower_case:
+            read_in_lower_case(self.tokenizer)
         self._router = SparseRouter.find(checkpoint.directory)
         if self._router is None:
             self._config, self._query_weights = SpladeConfig.read(checkpoint.directory), None
@@ -85,6 +102,21 @@ class Task(SingleTextTask):
     @property
     def reduction(self) -> Callable[[], PoolingHead]:
         return lambda: SpladePooling(self._config)
+
+    @property
+    def max_tokens(self) -> int | None:
+        own = self._reading.processing_kwargs.text.max_length or self._limits.max_seq_length
+        return self.token_limit(own)
+
+    def parse(self, request: Request) -> SingleText:
+        parameters: SparseParameters = self.read_parameters(request.parameters)
+        text = check_text(request.inputs, "inputs", self.max_characters)
+        prompt = self._prompts.choose(
+            parameters.prompt, parameters.prompt_name, parameters.input_type
+        )
+        if prompt:
+            text = check_text(prompt + text, "prompt and inputs", self.max_characters)
+        return SingleText(text, parameters)
 
     def is_query(self, parameters: SparseParameters) -> bool:
         """Return whether a text has the weights of a table, and the model does not read it."""
@@ -101,7 +133,8 @@ class Task(SingleTextTask):
         self, item: SingleText, rows: Sequence[Window], outputs: Sequence[Outputs]
     ) -> list[SparseWeight]:
         weights = outputs[0][OUTPUT] if rows else self._weights_of_query(item)
-        return sparse_weights(weights, self.tokenizer, item.parameters.top_k)
+        most = item.parameters.top_k or self._settings.max_active_dims
+        return sparse_weights(weights, self.tokenizer, most)
 
     def _weights_of_query(self, item: SingleText) -> Any:
         """Return the weight of each entry of the vocabulary: of the tokens of a query, or 0.
@@ -113,10 +146,12 @@ class Task(SingleTextTask):
             raise ValueError("this model has no weights of queries")
         encoding = tokenize(self.tokenizer, [(item.text, None)], add_special_tokens=False)
         ids = encoding["input_ids"][0]
-        limit = min(filter(None, (self.max_tokens, item.parameters.max_length)), default=None)
+        # The limit of the modules is for documents.
+        most = self.token_limit(None)
+        limit = lowest_limit(most, item.parameters.max_length)
         cuts = self.truncation if item.parameters.truncate is None else item.parameters.truncate
         if not cuts:
-            check_length(len(ids), self.max_tokens, "the text")
+            check_length(len(ids), most, "the text")
         if limit is not None and len(ids) > limit:
             from_left = item.parameters.truncation_direction == "left"
             ids = ids[-limit:] if from_left else ids[:limit]

@@ -208,10 +208,7 @@ class EmbeddingTask(TextTask[InputT, Row]):
 
     @property
     def max_tokens(self) -> int | None:
-        own, checkpoint = self.modules.max_length, self.checkpoint
-        # The limit of the checkpoint's modules replaces the tokenizer's.
-        most = checkpoint.position_limit if own else checkpoint.limit
-        return lowest_limit(self.settings.max_length or own, most)
+        return self.token_limit(self.modules.max_length)
 
     def read_text(self, text: Any, name: str, parameters: PromptParameters) -> EmbeddedText:
         """Return a text, or a :class:`TokenIds`, with the prompt that parameters name.

@@ -230,6 +230,15 @@ class TextTask(BaseTask[InputT, RowT]):
         """The maximum number of tokens in a row: `max_length` or the checkpoint's limit."""
         return lowest_limit(self.settings.max_length, self.checkpoint.limit)
 
+    def token_limit(self, own: int | None) -> int | None:
+        """Return the maximum number of tokens in a row of a checkpoint with modules.
+
+        Args:
+            own: the limit that its modules have, which replaces the tokenizer's.
+        """
+        most = self.checkpoint.position_limit if own else self.checkpoint.limit
+        return lowest_limit(self.settings.max_length or own, most)
+
     @property
     def max_total_tokens(self) -> int | None:
         """The maximum number of tokens in a row and what is generated after it."""
