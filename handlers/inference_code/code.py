@@ -102,7 +102,7 @@ class EndpointHandler(InferenceCode):
         self.file = path.name
         try:
             self._handler = module.EndpointHandler(str(directory))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise load_error(error, path, f"whose {ENDPOINT_HANDLER} fails") from error
 
     def respond(self, body: RequestBody) -> ResponseBody:
@@ -188,7 +188,7 @@ class InferenceScript(InferenceCode):
             return load_model()
         try:
             return self._with_context("model_fn", str(directory))()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise load_error(error, self._path, "whose model_fn fails") from error
 
     def _call(self, name: str, *arguments: Any) -> Any:

@@ -37,6 +37,8 @@ from .base import BaseTask
 MODULE = "custom_code_of_model"
 NAMES = ("preprocess", "postprocess", "Task")
 MAX_REASON = 300
+# The form of a vector that is a list of numbers.
+FLOAT = "float"
 
 Kind = type[BaseTask[Any, Any]]
 
@@ -107,11 +109,26 @@ class CustomCode:
             return kind.parse(task, self.prepared(request))
 
         def decode(task: Any, given: Any, rows: Sequence[Any], outputs: Sequence[Any]) -> Any:
-            return self.finished(kind.decode(task, given, rows, outputs))
+            parameters = getattr(given, "parameters", None)
+            if parameters is None or getattr(parameters, "encoding_format", FLOAT) == FLOAT:
+                return self.finished(kind.decode(task, given, rows, outputs))
+            # Clients of OpenAI ask for the bytes of a vector; `postprocess` changes its numbers.
+            floats = parameters.model_copy(update={"encoding_format": FLOAT})
+            plain = replace(given, parameters=floats)
+            return self._encoded(parameters, kind.decode(task, plain, rows, outputs))
 
         methods: dict[str, Any] = {"parse": parse} if self.preprocess or self.postprocess else {}
         methods |= {"decode": decode} if self.postprocess else {}
         return type(kind.__name__, (kind,), {**methods, "__module__": kind.__module__})
+
+    def _encoded(self, parameters: Any, result: Any) -> Any:
+        """Return a vector, changed as a list of numbers, in base64."""
+        changed = self.finished(result)
+        try:
+            return parameters.encoded(changed)
+        except (TypeError, ValueError, OverflowError) as error:
+            cause = f"{type(error).__name__}: no vector of {parameters.precision}"
+            raise CustomCodeFailed("postprocess", self.file, cause) from None
 
     def prepared(self, request: Request) -> Request:
         """Return a request as `preprocess` changes it.
@@ -154,7 +171,7 @@ def run(path: Path) -> ModuleType:
     """
     try:
         return run_file(path, MODULE)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise load_error(error, path, "which fails") from error
 
 

@@ -108,6 +108,19 @@ class VectorParameters(Parameters):
         numbers = quantized(vector, self.precision)
         return in_base64(numbers) if self.encoding_format == "base64" else as_list(numbers)
 
+    def encoded(self, result: Any) -> Any:
+        """Return a vector that is a list of numbers in base64.
+
+        A result of another shape, such as an object with a vector, stays.
+
+        Raises:
+            ValueError: they are no numbers of the type.
+        """
+        if not isinstance(result, list):
+            return result
+        dtype = quantized(np.zeros(8, np.float32), self.precision).dtype
+        return in_base64(np.asarray(result, dtype=dtype))
+
 
 def cut_vector(numbers: Any, *, normalize: bool, dimensions: int | None = None) -> Vector:
     """Return a vector, its first dimensions, or with a length of 1."""

@@ -357,6 +357,7 @@ def test_it_is_described_by_its_code(load: Load) -> None:
         ),
         ("import no_such_package\nclass EndpointHandler: ...", ("no_such_package", "requirements")),
         ("def model_fn(model_dir): raise OSError('gone')", ("model_fn", "gone")),
+        ("def model_fn(model_dir): raise SystemExit", ("model_fn", "SystemExit")),
         ("model_fn = 5\ndef predict_fn(data, model): ...", ("model_fn",)),
         ("def predict_fn(data, model): ...", ("model_fn",)),
         (

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hf_serve.handlers.config.model_config import ModelConfig
@@ -94,6 +96,29 @@ def test_results_are_changed(load: Load) -> None:
     assert set(results(engine, "A fine film")[0]) == {"best"}
 
 
+@pytest.mark.parametrize("precision", ["float32", "int8", "ubinary"])
+def test_the_numbers_of_a_vector_are_changed_whatever_its_form(load: Load, precision: str) -> None:
+    engine = load("def postprocess(result): return result[:2]", "sentence_embedding")
+    listed, in_bytes = engine.predict(
+        [
+            Request("A fine film", {"precision": precision, "encoding_format": each})
+            for each in ("float", "base64")
+        ]
+    )
+    dtype = {"float32": "<f4", "int8": np.int8, "ubinary": np.uint8}[precision]
+    decoded = np.frombuffer(base64.b64decode(str(in_bytes)), dtype)
+    assert len(decoded) == 2
+    assert decoded == pytest.approx(np.array(listed))
+
+
+def test_a_changed_vector_that_has_no_bytes_is_an_error_of_the_code(load: Load) -> None:
+    parameters = {"precision": "int8", "encoding_format": "base64"}
+    for code, expected in (("[1000]", CustomCodeFailed), ("{'v': result}", dict)):
+        engine = load(f"def postprocess(result): return {code}", "sentence_embedding")
+        (found,) = engine.predict([Request("A fine film", parameters)])
+        assert isinstance(found, expected)
+
+
 def test_explanations_read_the_changed_inputs(load: Load) -> None:
     engine = load(STRIP, captum_explanation=True)
     tagged, plain = engine.explain([Request("<p>A fine film</p>"), Request("A fine film")])
@@ -175,3 +200,8 @@ def test_a_name_that_is_no_python_file_is_refused() -> None:
 def test_a_finite_result_stays() -> None:
     assert CustomCode("a.py", postprocess=lambda each: each + 1).finished(1) == 2
     assert math.isnan(CustomCode("a.py").finished(math.nan))
+
+
+def test_a_file_that_ends_the_program_is_refused(load: Load) -> None:
+    with refused(WrongConfig, "my_code.py", "line 2", "SystemExit"):
+        load("import sys\nsys.exit(3)")
