@@ -50,6 +50,13 @@ RESERVED = frozenset(
 )
 Turn = dict[str, Any]
 MAX_NAME = 256
+# The keys of texts in parts, by the types of chats and of responses.
+TEXT_KEYS: Mapping[str, str] = {
+    "text": "text",
+    "refusal": "refusal",
+    "input_text": "text",
+    "output_text": "text",
+}
 # The keys of the thoughts before an answer; templates read one of these.
 REASONING = ("reasoning_content", "reasoning")
 # Other names that templates read: gpt-oss' and LFM2.5's, and Cohere's.
@@ -334,6 +341,7 @@ def _apply(
 def _message(item: Any, name: str) -> Message:
     if not isinstance(item, dict):
         raise BadRequest(f'{name} must be {{"role": …, "content": …}}, and is {json_type(item)}.')
+    item = with_plain_parts(item)
     role = check_setting(item.get("role"), f"{name}.role", MAX_ROLE)
     content = item.get("content")
     if content is None and role == "assistant":
@@ -366,6 +374,31 @@ def _calls_text(message: Message) -> str:
     return to_json(calls) if calls else ""
 
 
+def with_plain_parts(item: Any) -> Any:
+    """Return a message whose parts with a text are of the type `text`, and no thoughts."""
+    content = item.get("content") if isinstance(item, Mapping) else None
+    if not isinstance(content, list):
+        return item
+    thoughts = [text for part in content if (text := _thoughts_of(part)) is not None]
+    parts = [_plain_part(part) for part in content if _thoughts_of(part) is None]
+    reasoning = {REASONING[0]: "\n".join(thoughts)} if thoughts else {}
+    return {**reasoning, **item, "content": parts}
+
+
+def _plain_part(part: Any) -> Any:
+    text = _text_of(part)
+    return part if text is None else {"type": "text", "text": text}
+
+
+def _thoughts_of(part: Any) -> str | None:
+    """Return the thoughts of a part of type `thinking`, which Mistral's clients send as parts."""
+    thoughts = part.get("thinking") if isinstance(part, dict) else None
+    if isinstance(thoughts, list) and all(_text_of(each) is not None for each in thoughts):
+        thoughts = "".join(str(_text_of(each)) for each in thoughts)
+    is_thoughts = isinstance(thoughts, str) and part.get("type") == "thinking"
+    return thoughts if is_thoughts else None
+
+
 def _content(content: Any, name: str) -> str:
     if isinstance(content, str):
         return content
@@ -379,9 +412,9 @@ def _content(content: Any, name: str) -> str:
 
 
 def _text_of(part: Any) -> str | None:
-    """Return the text of a part of type `text` or `refusal`; None for another part."""
+    """Return the text of a part with a text; None for another part."""
     kind = part.get("type") if isinstance(part, dict) else None
-    text = part.get(kind) if kind in ("text", "refusal") else None
+    text = part.get(TEXT_KEYS[kind]) if isinstance(kind, str) and kind in TEXT_KEYS else None
     return text if isinstance(text, str) else None
 
 

@@ -26,6 +26,7 @@ from typing_extensions import TypedDict
 
 from ..config.messages import enumerate_names, quote
 from ..errors import BadRequest, NotFound, RequestError, TextTooLong, Unprocessable
+from ..generation.chat import THINKING_ARGUMENTS
 from ..generation.parameters import StopText
 from ..generation.tool_syntaxes.base import ToolCall
 from ..http.request import HttpRequest
@@ -121,7 +122,7 @@ class Thinking(Part):
 
     type: Literal["enabled", "disabled", "adaptive", "between_tools"]
     budget_tokens: PositiveInt | None = None
-    display: Literal["summarized", "omitted"] | None = None
+    display: Literal["summarized", "omitted", "updates"] | None = None
 
 
 class OutputFormat(Part):
@@ -205,8 +206,9 @@ class PromptBody(Body):
         """The arguments of the chat template; as at Anthropic, a request asks for thinking."""
         thinks = self.thinking is not None and self.thinking.type != "disabled"
         effort = self.output_config and self.output_config.effort
-        given = {"enable_thinking": thinks, **({"reasoning_effort": effort} if effort else {})}
-        return {**given, **(self.chat_template_kwargs or {})}
+        given: dict[str, Any] = dict.fromkeys(THINKING_ARGUMENTS, thinks)
+        efforts = {"reasoning_effort": effort} if effort else {}
+        return {**given, **efforts, **(self.chat_template_kwargs or {})}
 
 
 class MessagesBody(PromptBody):

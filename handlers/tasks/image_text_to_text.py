@@ -40,7 +40,7 @@ from ..errors import (
     WrongCheckpoint,
     summarize,
 )
-from ..generation.chat import Message, chat_template, check_messages, prompt_of
+from ..generation.chat import Message, chat_template, check_messages, prompt_of, with_plain_parts
 from ..generation.generator import Prompt, join_media
 from ..generation.parameters import GenerationParameters
 from ..media.files import MediaFiles, RemoteFile
@@ -426,7 +426,7 @@ def read_chat(given: Sequence[Any], files: MediaFiles, max_characters: int) -> I
     texts: list[Any] = []
     parts: list[Sequence[Mapping[str, str]] | None] = []
     found: list[bytes | RemoteFile] = []
-    for at, message in enumerate(given):
+    for at, message in enumerate(map(with_plain_parts, given)):
         content = message.get("content") if isinstance(message, Mapping) else None
         if not isinstance(content, list):
             texts.append(message)
@@ -449,7 +449,7 @@ def _escaped(text: str, tokens: Sequence[str]) -> str:
 def _image_in(part: Any, name: str, files: MediaFiles) -> bytes | RemoteFile | None:
     """Return the file of a part that is an image; None for another part."""
     kind = part.get("type") if isinstance(part, Mapping) else None
-    if kind == "image_url":
+    if kind in ("image_url", "input_image"):
         value = part.get("image_url")
         return files.file(value.get("url") if isinstance(value, Mapping) else value, name)
     if kind != "image":

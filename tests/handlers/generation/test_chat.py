@@ -334,6 +334,16 @@ def test_the_former_names_of_calls_and_results_are_read(tokenizer: Any) -> None:
         assert prompt(tokenizer, template, chat) == written
 
 
+@pytest.mark.parametrize("kind", ["text", "input_text", "output_text"])
+def test_parts_of_other_interfaces_are_texts_and_thoughts(tokenizer: Any, kind: str) -> None:
+    part = {"type": kind, kind.rsplit("_", maxsplit=1)[-1]: "Yes."}
+    for thoughts in ("Hm.", [{"type": "text", "text": "Hm."}]):
+        parts = [{"type": "thinking", "thinking": thoughts}, part]
+        chat = [{"role": "assistant", "content": parts}]
+        template = "{% for m in messages %}{{ m.thinking }} {{ m.content }}{% endfor %}"
+        assert prompt(tokenizer, template, chat) == "Hm. Yes."
+
+
 def test_a_refusal_is_the_text_of_a_message_without_one(tokenizer: Any) -> None:
     message = {"role": "assistant", "content": None, "refusal": "No."}
     assert prompt(tokenizer, PLAIN, [message]) == "assistant: No.\nassistant: "

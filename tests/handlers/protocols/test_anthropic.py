@@ -202,6 +202,16 @@ def test_a_request_asks_for_thinking(model: Served, given: Any, arguments: Any) 
     assert message["usage"]["input_tokens"] == prompt["count"]
 
 
+def test_a_template_with_another_name_for_thinking_gets_it(model: Served, monkeypatch: Any) -> None:
+    template = THINKING.replace("enable_thinking", "thinking")
+    monkeypatch.setattr(model.engine.task.checkpoint.tokenizer, "chat_template", template)
+    kinds = ("enabled", "adaptive", "disabled")
+    tokens = {
+        kind: ask(model, **CHAT, thinking={"type": kind})["usage"]["input_tokens"] for kind in kinds
+    }
+    assert tokens["enabled"] == tokens["adaptive"] > tokens["disabled"]
+
+
 WRITTEN = """<think>
 Hm so.
 </think>
@@ -211,7 +221,7 @@ Yes.<tool_call>
 </tool_call>"""
 
 
-@pytest.mark.parametrize("display", ["summarized", "omitted", None])
+@pytest.mark.parametrize("display", ["summarized", "omitted", "updates", None])
 def test_thoughts_text_and_calls_are_blocks_whole_and_streamed(
     model: Served, monkeypatch: Any, display: str | None
 ) -> None:

@@ -228,6 +228,24 @@ def test_openais_chat_completions_take_images(models: Callable[..., Served]) -> 
     assert answer["usage"]["completion_tokens"] == 7
 
 
+def test_parts_of_other_interfaces_are_those_of_chats(models: Callable[..., Served]) -> None:
+    model, url = models(), f"data:image/png;base64,{TEXTS[0]}"
+    answer = {"role": "assistant", "content": "No."}
+    image, text = {"type": "image_url", "image_url": url}, {"type": "text", "text": "Is it?"}
+    chat = [{"role": "user", "content": [image, text]}, answer, {"role": "user", "content": "Why?"}]
+    others = [
+        {
+            "role": "user",
+            "content": [{**image, "type": "input_image"}, {**text, "type": "input_text"}],
+        },
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
+        chat[2],
+    ]
+    assert model.ask(others, **FEW, return_full_text=False) == model.ask(
+        chat, **FEW, return_full_text=False
+    )
+
+
 def test_a_stream_has_the_same_text(models: Callable[..., Served]) -> None:
     sent: list[HttpResponse] = []
     body = {"messages": CHATS[1], "max_tokens": 7, "stream": True}
