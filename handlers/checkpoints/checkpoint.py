@@ -30,6 +30,7 @@ from .dual_encoder import read_in_lower_case
 from .probe_rows import RowMaker, probe_rows
 from .sentencepiece_files import has_sentencepiece_only, read_tokenizer
 from .static_embedding import StaticEmbedding
+from .tokenizer_kernel import restore_splits
 from .unread_files import TEKKEN, check_read
 
 with without_scikit_learn():
@@ -413,6 +414,7 @@ def _load_tokenizer(
         tokenizer: PreTrainedTokenizerBase = kind.from_pretrained(
             directory, local_files_only=True, trust_remote_code=False, **settings
         )
+        restore_splits(tokenizer, directory)
         read_in_lower_case(tokenizer, config)
         return tokenizer
     except Exception as error:  # noqa: BLE001 - the tokenizers library raises bare Exceptions
