@@ -1,8 +1,9 @@
 """How a tokenizer splits texts: as its `tokenizer.json` says.
 
-transformers 5 takes the vocabulary alone of this file for most classes, and each class has its own
-split of texts. Many checkpoints name a class for its special tokens: DeepSeek-R1-Distill-Llama that
-of Llama 2, and Granite 4 that of GPT-2. Their texts would become other tokens than in training.
+transformers 5 reads only the vocabulary in this file for most classes, and each class splits texts
+in its own way. Many checkpoints name a class for its special tokens: DeepSeek-R1-Distill-Llama
+names Llama 2's, and Granite 4 names GPT-2's. Their texts would become other tokens than in
+training.
 """
 
 from __future__ import annotations
@@ -53,10 +54,10 @@ def _published_splits(text: str) -> Splits | None:
 
 def _splits(kernel: Any) -> Splits:
     """Return the splits of a tokenizer."""
-    alone: Any = Tokenizer(models.BPE())
+    empty: Any = Tokenizer(models.BPE())
     if kernel.pre_tokenizer is not None:
-        alone.pre_tokenizer = kernel.pre_tokenizer
-    return _flat(json.loads(alone.to_str())["pre_tokenizer"])
+        empty.pre_tokenizer = kernel.pre_tokenizer
+    return _flat(json.loads(empty.to_str())["pre_tokenizer"])
 
 
 def _flat(value: Any) -> Splits:
