@@ -5,7 +5,8 @@
         "spans": [{"entity_group": "email address", "score": 0.98, "start": 9, "end": 24,
                    "replacement": "[EMAIL_ADDRESS]"}]}
 
-A list of inputs gets a list of results. `start` and `end` count characters of the text that was
+Inputs may be an object as the mode takes it, with the text and the labels. A list of inputs gets a
+list of results. `start` and `end` count characters of the text that was
 sent. A text that is too long for a row is read in windows, so that all of it is searched.
 """
 
@@ -31,11 +32,18 @@ KEYS = ["inputs", "parameters"]
 BETWEEN_WORDS = re.compile(r"[\W_]+")
 
 
+class RedactedInputs(TypedDict):
+    """A text, and the labels to find, for modes that read labels."""
+
+    text: str
+    labels: NotRequired[str | list[str] | dict[str, str]]
+
+
 @with_config(ConfigDict(extra="forbid"))
 class RedactBody(TypedDict):
     """The body: a text or several, and parameters of the mode."""
 
-    inputs: str | list[str]
+    inputs: str | RedactedInputs | list[str | RedactedInputs]
     parameters: NotRequired[dict[str, Any] | None]
 
 
@@ -92,13 +100,19 @@ class Protocol(BaseProtocol):
 
     def write(self, parsed: ParsedRequest, outcomes: Sequence[Any]) -> Any:
         found = [
-            outcome if isinstance(outcome, RequestError) else redacted(request.inputs, outcome)
+            outcome if isinstance(outcome, RequestError) else redacted(_text(request), outcome)
             for request, outcome in zip(parsed.requests, outcomes, strict=True)
         ]
         return super().write(parsed, found)
 
     def response_body(self, parsed: ParsedRequest, results: Sequence[Any]) -> Any:
         return list(results) if parsed.context else results[0]
+
+
+def _text(request: Request) -> str:
+    """Return the text of a request that has an answer; inputs may also have the labels."""
+    inputs = request.inputs
+    return str(inputs["text"] if isinstance(inputs, dict) else inputs)
 
 
 def redacted(text: str, entities: Sequence[Mapping[str, Any]]) -> RedactedText:

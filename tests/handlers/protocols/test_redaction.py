@@ -62,6 +62,20 @@ def test_a_text_is_redacted_by_the_entities_of_its_mode(
     assert found["spans"]
 
 
+def test_labels_may_be_among_the_inputs(served: Load) -> None:
+    model = served(OPEN)
+    labels, others = {"labels": LABELS["labels"]}, {"threshold": LABELS["threshold"]}
+    body = {"inputs": {"text": TEXT, **labels}, "parameters": others}
+    status, found = send(model, body)
+    assert status == 200
+    expected = send(model, {"inputs": TEXT, "parameters": LABELS})[1]
+    assert not differences(found, expected, 1e-5)
+    both = {**body, "inputs": [{"text": TEXT, **labels}, {"text": "", **labels}]}
+    first, wrong = send(model, both)[1]
+    assert not differences(first, expected, 1e-5)
+    assert wrong["code"] == 400
+
+
 def test_a_list_has_a_result_for_each_text_and_errors_in_their_places(served: Load) -> None:
     model = served(OPEN)
     status, found = send(model, {"inputs": [TEXT, "", TEXT], "parameters": LABELS})
