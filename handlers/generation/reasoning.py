@@ -87,8 +87,29 @@ class ReasoningSyntax:
         return ended.removesuffix("\n") if closing.startswith("\n") else ended
 
 
+class HarmonySyntax(ReasoningSyntax):
+    """The syntax of gpt-oss: an answer may be JSON, and come after a text of `commentary`."""
+
+    def answer(self, rest: str) -> str:
+        start = rest.lstrip()
+        header = HEADER.match(start)
+        text = start[header.end() :] if header else rest
+        # A text without these marks, which may be long, is not searched with each new token.
+        return UNFINISHED_HEADER.sub("", NEXT_HEADER.sub("\n", text)) if "<|" in text else text
+
+
+# The texts before the answer of gpt-oss, or before a part of it.
+HEADER = re.compile(
+    r"(?:<\|start\|>assistant)?<\|channel\|>(?:final|commentary)"
+    r"(?: ?<\|constrain\|>\w+)?<\|message\|>"
+)
+NEXT_HEADER = re.compile(rf"<\|end\|>{HEADER.pattern}")
+UNFINISHED_HEADER = re.compile(
+    r"(?:<\|end\|>)?(?:<\|start\|>[^<]*)?"
+    r"(?:<\|channel\|>[^<]*(?:<\|constrain\|>[^<]*)?(?:<\|?[a-z]*\|?)?)?$"
+)
 THINK = ReasoningSyntax("<think>", "</think>")
-HARMONY = ReasoningSyntax(
+HARMONY = HarmonySyntax(
     opening="<|channel|>analysis<|message|>",
     closing="<|end|>",
     between="<|start|>assistant",

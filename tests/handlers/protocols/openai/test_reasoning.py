@@ -130,6 +130,34 @@ def test_thoughts_are_turned_off(
     assert ("reasoning" in message) is (given.get("reasoning_effort") == "high")
 
 
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        ("<|channel|>final<|message|>Yes.", "Yes."),
+        ('<|channel|>final <|constrain|>json<|message|>{"a": "<b>"}', '{"a": "<b>"}'),
+        (
+            "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant"
+            "<|channel|>final<|message|>Yes.",
+            "I look.\nYes.",
+        ),
+        ("<|channel|>commentary<|message|>I look.<|end|><|start|>assistant<|channel|>", "I look."),
+    ],
+)
+@pytest.mark.parametrize(
+    "thoughts", ["", "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"]
+)
+def test_the_texts_before_an_answer_of_gpt_oss_are_none_of_it(
+    model: Served, monkeypatch: Any, thoughts: str, text: str, content: str
+) -> None:
+    says(model, monkeypatch, HARMONY, thoughts + text)
+    message, _ = message_of(model)
+    assert (message["content"], message.get("reasoning", "")) == (content, thoughts and "Hm.")
+    sent: Sent = []
+    last = call(model, "v1/chat/completions", {"messages": CHAT, "stream": True}, sent)
+    deltas = [part["choices"][0]["delta"] for part in events(*sent, last)]
+    assert "".join(delta.get("content", "") for delta in deltas) == content
+
+
 HUNYUAN = "<｜hy_place▁holder▁no▁3｜>" + SWITCHED
 
 
