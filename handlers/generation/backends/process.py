@@ -37,6 +37,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -63,6 +64,8 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 START_SECONDS = 600
 END_SECONDS = 10.0
+# The time limit for the end of the processes that a program has started, after its own.
+CHILDREN_SECONDS = 2.0
 # The seconds between pings, and the minimum number of pings in the time limit for a sign of life.
 PING_SECONDS, PINGS = 5.0, 16
 
@@ -246,6 +249,16 @@ class BackendProcess:
         except subprocess.TimeoutExpired:
             self._signal(signal.SIGKILL)
             self._process.wait()
+        self._end_children()
+
+    def _end_children(self) -> None:
+        """Kill the processes that the program has started, unless they end in time."""
+        limit = time.monotonic() + CHILDREN_SECONDS
+        with suppress(ProcessLookupError):  # They have ended.
+            while time.monotonic() < limit:
+                os.killpg(self._process.pid, 0)
+                time.sleep(0.01)
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):  # The processes have ended.

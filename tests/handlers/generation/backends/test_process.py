@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 from hf_serve.handlers.errors import EngineFailed, Overloaded, RequestError, WrongCheckpoint
@@ -22,6 +23,7 @@ from hf_serve.handlers.generation.backends.process import (
 from hf_serve.handlers.process.threads import LazyLoad
 from tests.sentences import refused
 from tests.serving import Served
+from tests.waiting import wait_for
 
 READY = """
 import signal, socket, sys, time
@@ -37,6 +39,8 @@ for line in channel.makefile("rb"):
     channel.sendall(b'{"pong": true}\\n')
 """
 DEAF = "while True:\n    time.sleep(60)\n"
+# Ends with the connection, and starts a process that does not.
+LEAVING = "import os\nif os.fork() == 0:\n    time.sleep(600)\nchannel.recv(9)\n"
 FAILING = 'channel.recv(9)\nchannel.sendall(b\'{"failed": "RuntimeError: a secret"}\\n\')\n'
 
 
@@ -52,6 +56,23 @@ def test_a_process_that_does_not_end_is_killed(tmp_path: Path) -> None:
     process = start(tmp_path, READY + DEAF)
     process.close()
     assert process._process.returncode == -signal.SIGKILL
+
+
+def test_what_a_process_has_started_is_killed_after_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hf_serve.handlers.generation.backends.process.CHILDREN_SECONDS", 0.1)
+    process = start(tmp_path, READY + LEAVING)
+    children: list[psutil.Process] = []
+
+    def has_child() -> bool:
+        children.extend(psutil.Process(process._process.pid).children())
+        return bool(children)
+
+    wait_for(has_child)
+    process.close()
+    assert process._process.returncode == 0
+    assert not psutil.wait_procs(children, timeout=5)[1]
 
 
 def test_a_process_without_a_sign_of_life_is_killed_and_its_texts_fail(
