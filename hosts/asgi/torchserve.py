@@ -33,6 +33,7 @@ from hf_serve.hosts.asgi.backend import (
     State,
     described,
 )
+from hf_serve.hosts.asgi.errors import NotLoaded
 from hf_serve.hosts.asgi.forwarding import TextHeaders, forward, open_client, without
 from hf_serve.hosts.asgi.model_pool import Loader, ModelPool
 from hf_serve.hosts.asgi.pool_limits import PoolLimits
@@ -176,6 +177,7 @@ class TorchServeBackend(Backend):
         self._following: asyncio.Task[None] | None = None
         self._client: aiohttp.ClientSession
         self._entries: dict[str, ModelEntry] = {}
+        self._have_answered = set[str]()
         self._described: dict[tuple[str, str], ModelEntry] = {}
         self._asked_at = float("-inf")
         self._asking = asyncio.Lock()
@@ -210,6 +212,7 @@ class TorchServeBackend(Backend):
     async def answer(self, request: ModelRequest) -> AsyncIterator[Answer]:
         method, path, headers = _upstream(request)
         url, model = self._at.inference + path, request.route.model
+        await self._require_loadable(model)
         # TorchServe says that there is no such model.
         is_known = self._pool and model in await self.models(KNOWN_MAX_AGE)
         loaded = self._pool.loaded(model) if self._pool and is_known else nullcontext()
@@ -219,6 +222,24 @@ class TorchServeBackend(Backend):
                 forward(self._client, method, url, headers, request.body, "TorchServe") as answer,
             ):
                 yield answer
+
+    async def _require_loadable(self, name: str) -> None:
+        """Check that a model has not failed to load.
+
+        TorchServe starts its worker again and again, and keeps requests until their time is over.
+        A model that has answered before is waited for: its worker is back in seconds.
+
+        Raises:
+            NotLoaded: it has.
+        """
+        # Without its work folder it is not known why a worker has ended.
+        if name in self._have_answered or self._pool or not self._at.workdir:
+            return
+        with suppress(Overloaded):
+            await self.models(KNOWN_MAX_AGE)
+        entry = self._entries.get(name)
+        if entry and entry.state == State.LOADING and entry.error:
+            raise NotLoaded(name, entry.error)
 
     async def models(self, max_age: float) -> Mapping[str, ModelEntry]:
         may_be_old = max_age >= KNOWN_MAX_AGE
@@ -273,6 +294,7 @@ class TorchServeBackend(Backend):
         names = [each["modelName"] for each in listed["models"]]
         states = await asyncio.gather(*map(self._entry, names))
         found = {entry.name: entry for entry in states if entry}
+        self._have_answered |= {each for each in found if found[each].state == State.READY}
         if self._at.workdir:
             errors = await asyncio.to_thread(_errors, self._at.workdir)
             for name, reason in errors.items():

@@ -253,8 +253,7 @@ def test_the_errors_of_models_are_those_of_the_work_folder(
 ) -> None:
     state = {"left_out": {"broken": "broken.mar is no archive"}}
     (tmp_path / "server.json").write_text(json.dumps(state))
-    (tmp_path / "logs").mkdir()
-    (tmp_path / "logs" / "ts_log.log").write_text(WORKER_LOG)
+    write_log(tmp_path)
     with (
         running(torchserve) as upstream,
         running(in_front_of(upstream, tmp_path), "on") as url,
@@ -264,6 +263,31 @@ def test_the_errors_of_models_are_those_of_the_work_folder(
     assert errors["broken"] == ("failed", "broken.mar is no archive")
     assert errors["slow"] == ("loading", "ValueError: no memory")
     assert errors["minilm"] == ("ready", "")
+
+
+def test_a_model_that_fails_to_load_is_not_waited_for(
+    torchserve: TorchServe, tmp_path: Path
+) -> None:
+    write_log(tmp_path)
+    with (
+        running(torchserve) as upstream,
+        running(in_front_of(upstream, tmp_path), "on") as url,
+        httpx.Client(base_url=url, timeout=SECONDS, trust_env=False) as client,
+    ):
+        for path in ("/predictions/slow", "/v2/models/slow/infer", "/v1/embeddings?model=slow"):
+            response = client.post(path, json={})
+            assert response.status_code == 503
+            assert "slow is not served: ValueError: no memory" in response.text
+        torchserve.workers["slow"] = "READY"
+        wait_for(lambda: client.post("/predictions/slow", json={}).status_code == 207)
+        # From now on its worker is waited for.
+        torchserve.workers["slow"] = "UNLOADED"
+        assert client.post("/predictions/slow", json={}).status_code == 207
+
+
+def write_log(workdir: Path) -> None:
+    (workdir / "logs").mkdir()
+    (workdir / "logs" / "ts_log.log").write_text(WORKER_LOG)
 
 
 def test_a_torchserve_that_is_gone_is_an_error_in_the_shape_of_the_api() -> None:
