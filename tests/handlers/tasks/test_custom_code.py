@@ -105,7 +105,7 @@ def test_the_numbers_of_a_vector_are_changed_whatever_its_form(load: Load, preci
             for each in ("float", "base64")
         ]
     )
-    dtype = {"float32": "<f4", "int8": np.int8, "ubinary": np.uint8}[precision]
+    dtype = np.dtype({"float32": "<f4", "int8": "i1", "ubinary": "u1"}[precision])
     decoded = np.frombuffer(base64.b64decode(str(in_bytes)), dtype)
     assert len(decoded) == 2
     assert decoded == pytest.approx(np.array(listed))
