@@ -35,6 +35,10 @@ from hf_serve.handlers.worker_start import prepare_process
 from hf_serve.hosts.archives import MANIFEST, code_sums, open_archive
 
 PACKAGE = Path(engine.__file__).parent
+# NumPy's kinds of arrays with texts, bytes or objects; an array of numbers is one input.
+KINDS_OF_TEXTS = frozenset("OSTU")
+# Sequences that are one input.
+ONE_INPUT = (str, bytes, bytearray, memoryview)
 # Rows of a table, and characters of a cell.
 MAX_ROWS, MAX_CELL = 50, 300
 FRAME = (
@@ -115,11 +119,14 @@ class Engine(engine.Engine):
             raise WrongConfig(str(directory), "there is no such file or folder", "correct the path")
         if isinstance(config, str):
             raise WrongConfig(config, "is no ModelConfig", f'name a mode as mode="{config:.40}"')
+        if config is not None and mode is not None:
+            raise WrongConfig("mode", f"is {quote(mode)}, and config has its own", "leave one out")
         if path.is_file() or (path / MANIFEST).is_file():
             path = open_archive(path).folder
             sums = verify(path)
             _warn_of_other_code(path, directory)
-            _check_mode(path, mode, directory)
+            if mode is not None:
+                _check_mode(path, mode, directory)
         elif mode is not None:
             config = ModelConfig.parse({"handler": {"mode": mode}})
         elif config is None:
@@ -213,11 +220,14 @@ def _items(inputs: Any) -> list[Any] | None:
 
     None is for one input.
     """
-    is_column = type(inputs).__name__ == "Series" or getattr(inputs, "ndim", 0) == 1
-    if is_column and hasattr(inputs, "tolist"):
+    if getattr(inputs, "ndim", 0) == 1 and _kind(inputs) in KINDS_OF_TEXTS:
         return list(inputs.tolist())
-    is_list = isinstance(inputs, Sequence) and not isinstance(inputs, (str, bytes, bytearray))
+    is_list = isinstance(inputs, Sequence) and not isinstance(inputs, ONE_INPUT)
     return [*inputs] if is_list else None
+
+
+def _kind(array: Any) -> str | None:
+    return getattr(getattr(array, "dtype", None), "kind", None)
 
 
 def _device(device: torch.device | str) -> torch.device | None:
@@ -230,7 +240,7 @@ def _device(device: torch.device | str) -> torch.device | None:
         return None
     try:
         return torch.empty(0, device=device).device
-    except (RuntimeError, AssertionError, NotImplementedError):
+    except (RuntimeError, AssertionError, ImportError, TypeError):
         raise WrongConfig(
             "device",
             f"is {quote(str(device))}, which torch does not have here",
@@ -238,14 +248,14 @@ def _device(device: torch.device | str) -> torch.device | None:
         ) from None
 
 
-def _check_mode(folder: Path, mode: str | None, name: Path | str) -> None:
-    """Check that the mode of an archive is the one that is asked for, if one is.
+def _check_mode(folder: Path, mode: str, name: Path | str) -> None:
+    """Check that the mode of an archive is the one that is asked for.
 
     Raises:
         WrongConfig: it is another one.
     """
     own = ModelConfig.read(folder / CONFIG_FILE).handler.mode
-    if mode not in (None, own):
+    if mode != own:
         raise WrongConfig(
             "mode",
             f"is {quote(mode)}, and {name} is an archive of {own}",

@@ -13,9 +13,10 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
-from hf_serve.handlers.config.handler_section import CUSTOM_MODE, modes
+from hf_serve.handlers.config.handler_section import CUSTOM_MODE, HandlerSection, modes
 from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.config.task_names import suggest_mode
+from hf_serve.handlers.errors import WrongConfig
 from hf_serve.hosts.command_line import plain_errors
 from hf_serve.scripts.hub.catalogue import find_in_catalogue
 from hf_serve.scripts.hub.client import Hub
@@ -55,12 +56,9 @@ def main(
         config = ModelConfig.read(Path(model))
         handler = config.handler
         if handler.mode == CUSTOM_MODE:
-            out.print(f"{handler.custom} loads the model and answers requests.", markup=False)
+            _print_custom(handler, as_json=as_json)
             return
-        model, mode = (
-            handler.model_name or str(checkpoint_of(Path(model), config)),
-            mode or handler.mode,
-        )
+        model, mode = _model_of(Path(model), config), mode or handler.mode
         revision = revision or handler.revision
     elif not Path(model).is_dir() and (known := find_in_catalogue(model)):
         model, mode = known.model, mode or known.entry.mode
@@ -81,6 +79,30 @@ def main(
     if found.refusal:
         err.print(f"It is not served. {found.refusal}", markup=False)
         raise typer.Exit(1)
+
+
+def _print_custom(handler: HandlerSection, *, as_json: bool) -> None:
+    reason = f"{handler.custom} loads the model and answers requests"
+    if as_json:
+        out.print_json(json.dumps({"mode": {"mode": handler.mode, "reason": reason}}))
+    else:
+        out.print(f"{reason}.", markup=False)
+
+
+def _model_of(path: Path, config: ModelConfig) -> str:
+    """Return the model that a YAML names, or the folder of its checkpoint.
+
+    Raises:
+        WrongConfig: it names none, and there is no such folder.
+    """
+    if named := config.handler.model_name:
+        return named
+    folder = checkpoint_of(path, config)
+    if folder.is_dir():
+        return str(folder)
+    raise WrongConfig(
+        "handler.model_name", f"is missing, and there is no folder {folder}", "name the model"
+    )
 
 
 def table(found: ModelCheck) -> Table:

@@ -163,9 +163,13 @@ def _models(environment: Mapping[str, str], mounted: Sequence[str]) -> tuple[str
 def _models_in(folder: Path) -> tuple[str, ...]:
     """Return the archives in a folder, its YAML files, or the folder itself if it has others.
 
+    A folder that is an archive is returned itself.
+
     Raises:
         WrongConfig: it has code that other containers run.
     """
+    if (folder / MANIFEST).is_file():  # An archive that SageMaker has unpacked.
+        return (str(folder),)
     files = sorted(folder.iterdir()) if folder.is_dir() else []
     if found := [str(file) for file in files if file.name.endswith(SUFFIXES)]:
         return tuple(found)

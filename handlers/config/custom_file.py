@@ -14,7 +14,7 @@ KEY = "handler.custom"
 ENDPOINT_HANDLER = "EndpointHandler"
 FUNCTIONS = ("model_fn", "input_fn", "predict_fn", "output_fn", "transform_fn")
 # Parts of statements that define names.
-PARTS = (ast.stmt, ast.excepthandler, ast.Name, ast.Tuple)
+PARTS = (ast.stmt, ast.excepthandler, ast.match_case, ast.Name, ast.Tuple)
 
 
 def find(directory: Path, name: str) -> Path:
@@ -44,14 +44,18 @@ def defines_inference_code(path: Path) -> bool:
     """Return whether a file defines how whole requests are answered; the file is not run."""
     try:
         tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError):  # The load reports it, with its line.
+    # The load reports it, with its line.
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return not {ENDPOINT_HANDLER, *FUNCTIONS}.isdisjoint(_defined_names(tree.body))
 
 
 def _defined_names(statements: Iterable[ast.AST]) -> Iterator[str]:
     """Yield the names that statements define, also those below a condition or in a `try`."""
-    for node in statements:
+    # Each `elif` is in the one before it, deeper than Python calls functions.
+    waiting = [*statements]
+    while waiting:
+        node = waiting.pop()
         if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             yield node.name
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -59,5 +63,4 @@ def _defined_names(statements: Iterable[ast.AST]) -> Iterator[str]:
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
         else:
-            children = ast.iter_child_nodes(node)
-            yield from _defined_names(each for each in children if isinstance(each, PARTS))
+            waiting += (each for each in ast.iter_child_nodes(node) if isinstance(each, PARTS))

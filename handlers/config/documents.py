@@ -70,8 +70,9 @@ def repeated_key(content: str) -> str | None:
         if isinstance(node, yaml.SequenceNode):
             waiting += [(place, each) for each in node.value]
         elif isinstance(node, yaml.MappingNode):
-            names = Counter(str(key.value) for key, _ in node.value if key.tag != MERGE)
-            if repeated := next((name for name, count in names.items() if count > 1), None):
+            # The number 1 and the text '1' are two keys.
+            keys = Counter((key.tag, str(key.value)) for key, _ in node.value if key.tag != MERGE)
+            if repeated := next((name for (_, name), count in keys.items() if count > 1), None):
                 return place + repeated
             waiting += [(f"{place}{key.value}.", value) for key, value in node.value]
     return None

@@ -256,6 +256,8 @@ class Application:
         serving = [each.name for each in models if each.state != State.FAILED]
         if len(serving) > 1:
             raise ModelNotNamed(request.scope["path"], sorted(serving), "in the header X-Model")
+        if serving and len(models) > 1:  # TorchServe counts those that did not load.
+            return replace(route, model=serving[0]), False
         return route, True
 
     async def _stored_response(self, request: Request, response_id: str) -> Route:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -142,7 +142,10 @@ def check_model(
         section = HandlerSection(mode=detected.mode, model_name=model, allow_pickle=allow_pickle)
         if handler:
             section = handler.model_copy(update=section.model_dump(exclude_unset=True) | OF_OTHERS)
-        return _checked(model, found, section, detected, {*names, *weights}, weights)
+        is_read_by_code = bool(handler and handler.custom)
+        left_out = None if is_read_by_code else describe_unread(unread_files(found.sizes))
+        checked = _checked(model, found, section, detected, {*names, *weights}, weights)
+        return replace(checked, left_out=left_out)
 
 
 def _checked(
@@ -185,7 +188,6 @@ def _checked(
         fastest=_fastest(detected.mode),
         is_explained=_is_explained(detected.mode),
         refusal=refusal,
-        left_out=describe_unread(unread_files(found.sizes)),
     )
 
 

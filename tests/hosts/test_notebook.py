@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from hf_serve.handlers.checkpoints.archive_signature import SUMS
+from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.engine import Engine as TypedEngine
 from hf_serve.handlers.errors import BadRequest, ConfigError, WrongConfig
 from hf_serve.handlers.types.request import Request
@@ -60,15 +61,24 @@ def test_columns_and_arrays_of_texts_are_lists(engine: Engine) -> None:
         assert engine.predict(column) == expected, type(column)
 
 
+@pytest.mark.parametrize("value", [np.zeros(3), memoryview(b"abc")], ids=["array", "memoryview"])
+def test_an_array_of_numbers_is_one_input(engine: Engine, value: object) -> None:
+    with pytest.raises(BadRequest):
+        engine.predict(value)
+
+
 def test_a_mode_is_for_folders(archive: Path, checkpoint: Callable[..., Path]) -> None:
     assert Engine.load(archive, mode=MODE).predict([TEXT])
     with refused(WrongConfig, "mode", "fill_mask", str(archive), MODE):
         Engine.load(archive, mode="fill_mask")
     with refused(WrongConfig, "fill_mask", 'mode="fill_mask"'):
         Engine.load(checkpoint(MODE), "fill_mask")  # type: ignore[arg-type]
+    config = ModelConfig.parse({"handler": {"mode": MODE}})
+    with refused(WrongConfig, "mode", "config"):
+        Engine.load(checkpoint(MODE), config, mode="fill_mask")
 
 
-@pytest.mark.parametrize("device", ["gpu", "cuda:99"])
+@pytest.mark.parametrize("device", ["gpu", "cuda:99", "hpu"])
 def test_a_device_that_is_not_there_is_refused(archive: Path, device: str) -> None:
     with refused(WrongConfig, "device", device):
         Engine.load(archive, device=device)

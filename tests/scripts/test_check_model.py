@@ -91,11 +91,30 @@ def test_a_yaml_is_checked_with_the_keys_that_say_how_its_model_is_read(
     assert (code, err, json.loads(out)["model"]) == (0, "", str(folder))
 
 
+def test_code_that_the_yaml_names_is_not_left_out(check: Check, tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "model")
+    (folder / "handler.py").touch()
+    text = f"handler:\n  mode: sequence_classification\n  model_name: {folder}\n"
+    path = tmp_path / "a.yaml"
+    path.write_text(text, encoding="utf-8")
+    assert "handler.py" in json.loads(check(path, as_json=True)[1])["left_out"]
+    path.write_text(f"{text}  custom: handler.py\n", encoding="utf-8")
+    assert json.loads(check(path, as_json=True)[1])["left_out"] is None
+
+
+def test_a_yaml_without_a_model_is_refused(check: Check, tmp_path: Path) -> None:
+    path = tmp_path / "no-such-model.yaml"
+    path.write_text("handler:\n  mode: fill_mask\n", encoding="utf-8")
+    code, _, err = check(path)
+    assert (code, err.strip()) == (1, Sentence("model_name", "no-such-model"))
+
+
 def test_a_yaml_whose_code_loads_the_model_is_not_checked(check: Check, tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text("handler: {mode: custom, custom: own.py}", encoding="utf-8")
     code, out, _ = check(path)
     assert (code, out.strip()) == (0, Sentence("own.py"))
+    assert json.loads(check(path, as_json=True)[1])["mode"]["mode"] == "custom"
     assert check(tmp_path / "none.yaml")[2].strip() == Sentence("none.yaml")
 
 

@@ -58,14 +58,16 @@ def test_vertex_ais_variables_name_port_and_routes() -> None:
         (["a.mar", "b.mar", "notes.txt"], ["a.mar", "b.mar"]),
         (["a.yaml", "calibration.jsonl"], ["a.yaml"]),
         (["config.json", "params.yaml"], [""]),
+        (["MAR-INF/MANIFEST.json", "model-config.yaml", "handler.py"], [""]),
     ],
-    ids=["checkpoint", "archives", "yaml", "checkpoint with another YAML"],
+    ids=["checkpoint", "archives", "yaml", "checkpoint with another YAML", "unpacked archive"],
 )
 @pytest.mark.parametrize("named", [True, False], ids=["HF_MODEL_DIR", "mounted"])
 def test_a_folder_has_a_checkpoint_archives_or_yaml_files(
     files: list[str], expected: list[str], named: bool, tmp_path: Path
 ) -> None:
     for name in files:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     environment = {"HF_MODEL_DIR": str(tmp_path)} if named else {}
     settings = ContainerSettings.read(environment, ["/nowhere", str(tmp_path)])

@@ -36,6 +36,7 @@ def test_yaml_that_cannot_be_read_is_an_error_of_yaml(text: str) -> None:
         ("a: [{b: 1, b: 1}]", "a.b"),
         ("a: &x {b: 1}\nc: {<<: *x, d: *x}", None),
         ("&x a: *x", None),
+        ("1: a\n'1': b", None),
         ("", None),
     ],
 )

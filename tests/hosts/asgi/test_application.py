@@ -139,7 +139,9 @@ def test_invocations_takes_the_name_of_a_model_as_other_addresses_do() -> None:
     answer = ask(Recorder(), "POST", "/invocations", json={})
     assert answer.status_code == 400
     assert answer.json()["message"].startswith("gpt, minilm can answer /invocations; name one")
-    assert ask(Recorder([EMBEDDER, BROKEN]), "POST", "/invocations", json={}).status_code == 200
+    backend = Recorder([EMBEDDER, BROKEN])
+    assert ask(backend, "POST", "/invocations", json={}).status_code == 200
+    assert asked(backend) == ("minilm", "", "", False)
 
 
 @pytest.mark.parametrize(
