@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from functools import partial
@@ -47,8 +47,9 @@ from hf_serve.scripts.hub.client import Hub
 from hf_serve.scripts.installation import command_line
 from hf_serve.scripts.paths import model_name
 from hf_serve.scripts.serving.ports import HOST, Ports, require_distinct, require_free
+from hf_serve.scripts.serving.readiness import unready_models
 from hf_serve.scripts.serving.server import Server
-from hf_serve.scripts.serving.workdirs import RUN_FOLDER, SERVER_FOLDER
+from hf_serve.scripts.serving.workdirs import RUN_FOLDER, SERVER_FOLDER, workdir_option
 
 if TYPE_CHECKING:
     from hf_serve.scripts.hub.model_check import ModelCheck
@@ -130,7 +131,8 @@ def main(
     url = f"http://{HOST}:{port}"
     examples = _examples(archives, url, api_key_file)
     if host is Host.ASGI:
-        console.print(f"\n{serve.line_of_one_url(url)}\n{examples}\n{STARTING}", markup=False)
+        shown = _try_it(examples.values())
+        console.print(f"\n{serve.line_of_one_url(url)}\n{shown}\n{STARTING}", markup=False)
         keys = ["--api-key-file", str(api_key_file.resolve())] if api_key_file else []
         limits = on_demand.arguments() if on_demand else []
         serve_in_process(archives, ["--port", str(port), *keys, *limits])
@@ -149,7 +151,12 @@ def main(
         allow_rollouts=allow_rollouts,
         workdir=folder / SERVER_FOLDER,
     )
-    console.print(f"{examples}\n{_verbs(folder)}", markup=False)
+    workdir = folder / SERVER_FOLDER
+    failed = _commands_of_failed(workdir)
+    shown = _try_it(example for name, example in examples.items() if name not in failed)
+    console.print(f"{shown}\n{_verbs(workdir)}", markup=False)
+    for name, command in failed.items():
+        typer.echo(f"{name} did not load; see `{command}`.", err=True)
 
 
 def write_yaml(found: ModelCheck, folder: Path, keys: Mapping[str, Any] = EMPTY) -> Path:
@@ -313,7 +320,7 @@ def _require_stopped(folder: Path) -> None:
     server = Server.of(folder / SERVER_FOLDER)
     if server and server.is_alive():
         names = ", ".join(server.models)
-        stop = command_line("stop", *_workdir(folder))
+        stop = command_line("stop", *workdir_option(folder / SERVER_FOLDER))
         raise NotRunnable(
             f"A server of {folder} runs already, with {names}; run `{stop}` first, or name another"
             " --folder and other ports."
@@ -342,14 +349,30 @@ def _checked(model: str, mode: str | None, revision: str | None) -> ModelCheck:
         return check_model(model, revision, Hub(), mode)
 
 
-def _examples(archives: Sequence[Path], url: str, api_key_file: Path | None) -> str:
-    """Return a command for each model that asks it."""
+def _commands_of_failed(workdir: Path) -> dict[str, str]:
+    """Return the models of a server that do not answer, each with the command that says why."""
+    server, option = Server.of(workdir), workdir_option(workdir)
+    if server is None:
+        return {}
+    # The log has nothing of archives that were left out.
+    left_out = dict.fromkeys(server.left_out, command_line("status", *option))
+    return left_out | {name: command_line("logs", name, *option) for name in unready_models(server)}
+
+
+def _examples(archives: Sequence[Path], url: str, api_key_file: Path | None) -> dict[str, str]:
+    """Return a command for each model that asks it, by the name of the model."""
     key = f' -H "Authorization: Bearer $(head -n 1 {shlex.quote(str(api_key_file))})"'
-    lines = []
+    examples = dict[str, str]()
     for archive in archives:
         if handler := _handler_of(archive):
             command = example_of(archive.stem, handler, url, _checkpoint_of(archive))
-            lines.append(f"  {command}{key if api_key_file else ''}")
+            examples[archive.stem] = f"{command}{key if api_key_file else ''}"
+    return examples
+
+
+def _try_it(examples: Iterable[str]) -> str:
+    """Return the commands that ask models, as they are shown."""
+    lines = [f"  {example}" for example in examples]
     return "\n".join(["\nTry it:", *lines, ""]) if lines else ""
 
 
@@ -368,14 +391,10 @@ def _checkpoint_of(archive: Path) -> Mapping[str, Any]:
     return EMPTY
 
 
-def _verbs(folder: Path) -> str:
+def _verbs(workdir: Path) -> str:
     """Return what can be done with the server that runs."""
-    logs, stop = (command_line(verb, *_workdir(folder)) for verb in ("logs", "stop"))
+    logs, stop = (command_line(verb, *workdir_option(workdir)) for verb in ("logs", "stop"))
     return f"{logs} shows its log, and {stop} stops it."
-
-
-def _workdir(folder: Path) -> list[object]:
-    return [] if folder == RUN_FOLDER else ["--workdir", folder / SERVER_FOLDER]
 
 
 run = partial(typer.run, main)

@@ -25,9 +25,10 @@ from hf_serve.scripts.serving.logs import SERVER_LOG, following_lines, last_line
 from hf_serve.scripts.serving.ports import Ports, require_distinct, require_free
 from hf_serve.scripts.serving.processes import Memory
 from hf_serve.scripts.serving.properties import default_ports, read_properties
+from hf_serve.scripts.serving.readiness import unready_models
 from hf_serve.scripts.serving.server import DRAIN_SECONDS, Server, drain
 from hf_serve.scripts.serving.torchserve import JSON_LOGGING, LOGGING, TorchServe
-from hf_serve.scripts.serving.workdirs import STARTED, Workdir, find_workdir
+from hf_serve.scripts.serving.workdirs import STARTED, Workdir, find_workdir, workdir_option
 
 PORTS = default_ports(CONFIG)
 # What its address is called where clients have the one URL.
@@ -161,9 +162,9 @@ def status(workdir: Workdir = None) -> None:
     if server is None or not server.is_alive():
         console.print("TorchServe is not running.")
         raise typer.Exit(1)
-    ready = {name: server.is_ready(name) for name in server.models}
-    for name, answers in ready.items():
-        console.print(f"{name} {'is ready' if answers else 'does not answer'}")
+    unready = unready_models(server)
+    for name in server.models:
+        console.print(_line_of_model(name, unready.get(name), workdir), markup=False)
     for name, reason in server.left_out.items():
         console.print(f"{name} is not served: {reason}", markup=False)
     workers = server.workers()
@@ -174,7 +175,7 @@ def status(workdir: Workdir = None) -> None:
         console.print(f"{one_url.inference_url} {state} (log in {one_url.log})")
         own = f"{TORCHSERVE_ITSELF}: {own}"
     console.print(own)
-    raise typer.Exit(0 if all(ready.values()) and not server.left_out else 1)
+    raise typer.Exit(1 if unready or server.left_out else 0)
 
 
 @app.command()
@@ -188,7 +189,10 @@ def logs(
         bool, typer.Option("--follow", help="Stay, and show new lines, until Ctrl-C.")
     ] = False,
     problems: Annotated[
-        bool, typer.Option("--problems", help="Show only warnings, errors and failed requests.")
+        bool,
+        typer.Option(
+            "--problems", help="Show only warnings, errors, exceptions and failed requests."
+        ),
     ] = False,
     workdir: Workdir = None,
 ) -> None:
@@ -213,6 +217,21 @@ def logs(
 def line_of_one_url(url: str) -> str:
     """Return what a command says of the address of all models."""
     return f"One URL for all models: {url} (OpenAI's clients: {url}/v1; see /docs)"
+
+
+def _line_of_model(name: str, reason: str | None, workdir: Path) -> str:
+    """Return whether a model answers.
+
+    Args:
+        reason: why it does not, empty if that is not known; None if it does.
+        workdir: the work folder of its server.
+    """
+    if reason is None:
+        return f"{name} is ready"
+    if not reason:
+        return f"{name} does not answer"
+    log = command_line("logs", name, *workdir_option(workdir))
+    return f"{name} does not answer: {reason.rstrip('.')}; `{log}` shows its log."
 
 
 def _require_no_tokens(settings: Mapping[str, str]) -> None:

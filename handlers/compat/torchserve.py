@@ -296,7 +296,7 @@ LOAD_TIMEOUT = "Backend worker did not respond in given time"
 START_TIMEOUT = "Backend worker startup time out."
 
 _THREAD = r"W-\d+-(?P<model>.+)_[^_ ]+"
-_OUTPUT = re.compile(rf"{_THREAD}-std(?:out|err) MODEL_LOG - (?P<text>.*)")
+_OUTPUT = re.compile(rf"(?P<thread>{_THREAD}-std(?:out|err)) MODEL_LOG - (?P<text>.*)")
 _EXIT = re.compile(rf"{_THREAD} org\.pytorch\.serve\.\S+ - Retry worker")
 _ERROR = re.compile(
     rf"{_THREAD} org\.pytorch\.serve\.\S+ - Backend worker error\n[\w.$]+: (?P<reason>.*)"
@@ -320,6 +320,15 @@ def worker_output(log: str) -> Mapping[str, Sequence[str]]:
     for line in _OUTPUT.finditer(log):
         output[line["model"]].append(line["text"])
     return output
+
+
+def output_line(line: str) -> tuple[str, str] | None:
+    """Return the thread that copies what a worker writes, and the text; None for other lines.
+
+    Breaks when TorchServe names the thread of a worker, or `MODEL_LOG`, in another way.
+    """
+    found = _OUTPUT.search(line)
+    return (found["thread"], found["text"]) if found else None
 
 
 def models_with_exited_workers(log: str) -> set[str]:

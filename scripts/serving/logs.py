@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from hf_serve.handlers.compat.torchserve import is_follow_up, output_line
+from hf_serve.hosts.tracebacks import TRACEBACK
+
 # The log of the server, with what its workers print.
 SERVER_LOG = "ts_log.log"
 POLL_SECONDS = 0.2
+# What begins an exception in the log, which has a separate line.
+EXCEPTION = "  "
 # Levels as log4j writes them, in brackets or as the value of a JSON object, and what a worker says
 # of a failed request: TorchServe logs all lines of a worker as INFO.
 PROBLEM = re.compile(
@@ -27,17 +33,43 @@ def log_filter(model: str | None, *, problems: bool) -> Filter:
 
     Args:
         model: the model whose workers' lines are shown; None for all lines.
-        problems: whether only warnings, errors and failed requests are shown.
+        problems: whether only warnings, errors, failed requests and the exceptions of workers'
+            tracebacks are shown.
     """
+    exceptions = _Exceptions()
     # The name of a thread that copies what a worker prints, such as W-9000-sentiment_1.0-stdout.
     worker = re.compile(rf"\bW-\d+-{re.escape(model)}_[^\s\"_]*(?=[\s\"])") if model else None
 
     def is_shown(line: str) -> bool:
         if worker and not worker.search(line):
             return False
-        return not problems or PROBLEM.search(line) is not None
+        if not problems:
+            return True
+        return exceptions.has(line) or PROBLEM.search(line) is not None
 
     return is_shown
+
+
+class _Exceptions:
+    """The lines of a log that end the tracebacks of workers, whose lines are all of level INFO."""
+
+    def __init__(self) -> None:
+        self._in_traceback = set[str]()
+
+    def has(self, line: str) -> bool:
+        """Return whether the next line of the log is one of them."""
+        found = output_line(plain_line(line))
+        if found is None:
+            return False
+        thread, text = found
+        if text == TRACEBACK:
+            self._in_traceback.add(thread)
+            return False
+        # The frames are indented.
+        if thread not in self._in_traceback or not text.strip() or text.startswith(" "):
+            return False
+        self._in_traceback.remove(thread)
+        return not is_follow_up(text)
 
 
 def last_lines(path: Path, count: int, is_shown: Filter) -> tuple[list[str], int]:
@@ -67,3 +99,23 @@ def following_lines(path: Path, position: int, is_shown: Filter) -> Iterator[str
 
 def _text(line: bytes) -> str:
     return line.decode("utf-8", errors="replace").rstrip("\r\n")
+
+
+def plain_line(line: str) -> str:
+    """Return a line of a log as TorchServe would write it, with the first line of an exception."""
+    if line.startswith(EXCEPTION):
+        return _first(line.removeprefix(EXCEPTION), "\\n")
+    if not line.startswith('{"time"'):
+        return line
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return line
+    head = f"{found['time']} [{found.get('level', '')}] {found.get('thread', '')}"
+    message = f"{head} {found['logger']} - {found['message']}"
+    exception = found.get("exception")
+    return f"{message}\n{_first(exception, chr(10))}" if exception else message
+
+
+def _first(text: str, end: str) -> str:
+    return text.partition(end)[0].removesuffix("\\r").rstrip()

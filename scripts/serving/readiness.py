@@ -142,6 +142,15 @@ def failures(server: Server, models: list[str]) -> dict[str, str]:
     return {model: reason for model, reason in reasons.items() if reason}
 
 
+def unready_models(server: Server) -> dict[str, str]:
+    """Return the models of a running server that do not answer, with the reasons of their logs.
+
+    A reason is empty where the log has none, as that of a model that still loads.
+    """
+    unready = [model for model in server.models if not server.is_ready(model)]
+    return dict.fromkeys(unready, "") | failures(server, unready)
+
+
 def _worker_errors(log: str, fork_log: str) -> dict[str, str]:
     """Return the last error of each model with a worker that exited.
 

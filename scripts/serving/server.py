@@ -15,6 +15,7 @@ import psutil
 
 from hf_serve.handlers.compat.torchserve import is_worker
 from hf_serve.scripts.archives.verification import SignedStore
+from hf_serve.scripts.serving.logs import plain_line
 from hf_serve.scripts.serving.ports import HOST, Ports
 from hf_serve.scripts.serving.processes import (
     DamagedState,
@@ -27,8 +28,6 @@ from hf_serve.scripts.serving.processes import (
 from hf_serve.scripts.serving.tokens import KEY_FILE, Tokens, TokenType
 
 STATE_FILE = "server.json"
-# What begins an exception in the logs, which has a separate line.
-EXCEPTION = "  "
 
 
 @cache
@@ -97,7 +96,9 @@ class Server:
         """Return a log file such as ts_log.log or model_log.log, or "" if it does not exist yet."""
         path = self.workdir / "logs" / name
         text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-        return "".join(f"{_plain(line)}\n" for line in text.removesuffix("\n").split("\n") if text)
+        return "".join(
+            f"{plain_line(line)}\n" for line in text.removesuffix("\n").split("\n") if text
+        )
 
     def is_alive(self) -> bool:
         """Return whether the server process is running."""
@@ -163,26 +164,6 @@ class Server:
             return cls(**{**state, **converted})
         except (TypeError, KeyError):
             raise DamagedState(workdir / STATE_FILE) from None
-
-
-def _plain(line: str) -> str:
-    """Return a line of a log as TorchServe would write it, with the first line of an exception."""
-    if line.startswith(EXCEPTION):
-        return _first(line.removeprefix(EXCEPTION), "\\n")
-    if not line.startswith('{"time"'):
-        return line
-    try:
-        found = json.loads(line)
-    except ValueError:
-        return line
-    head = f"{found['time']} [{found.get('level', '')}] {found.get('thread', '')}"
-    message = f"{head} {found['logger']} - {found['message']}"
-    exception = found.get("exception")
-    return f"{message}\n{_first(exception, chr(10))}" if exception else message
-
-
-def _first(text: str, end: str) -> str:
-    return text.partition(end)[0].removesuffix("\\r").rstrip()
 
 
 # Seconds to wait for requests at most.

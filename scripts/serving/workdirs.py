@@ -21,7 +21,7 @@ Workdir = Annotated[
     Path | None,
     typer.Option(
         help="Holds the server's settings and logs.",
-        show_default=f"that of the server that runs: {STARTED} or {RUN}",
+        show_default="that of the server that runs: build/server or hf-serve/server",
     ),
 ]
 
@@ -50,6 +50,11 @@ def find_workdir(named: Path | None) -> Path:
     if len(running) > 1:
         raise SeveralServers(*running)
     return running[0] if running else max(STARTED, RUN, key=_logged_at)
+
+
+def workdir_option(workdir: Path) -> list[object]:
+    """Return the option that names a work folder; empty for one that commands find."""
+    return [] if workdir in (STARTED, RUN) else ["--workdir", workdir]
 
 
 def _runs(workdir: Path) -> bool:

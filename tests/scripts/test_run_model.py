@@ -166,11 +166,11 @@ def _write_packed(path: Path, config: object = None) -> Path:
 def test_a_command_asks_for_all_labels_of_a_model_of_several(tmp_path: Path) -> None:
     handler = {"handler": {"mode": "sequence_classification", "model_name": "org/name"}}
     archive = _write_packed(tmp_path / "m.mar", handler)
-    assert "top_k" not in run_model._examples([archive], "http://127.0.0.1:8000", None)
+    assert "top_k" not in run_model._examples([archive], "http://127.0.0.1:8000", None)["m"]
     with zipfile.ZipFile(archive, "a") as packed:
         packed.writestr("config.json", '{"problem_type": "multi_label_classification"}')
     examples = run_model._examples([archive], "http://127.0.0.1:8000", None)
-    assert '"parameters": {"top_k": null}' in examples
+    assert '"parameters": {"top_k": null}' in examples["m"]
 
 
 ARCHIVED = {"handler": {"mode": "fill_mask", "model_name": "org/name"}}
@@ -181,13 +181,13 @@ def test_a_model_has_a_command_wherever_its_yaml_is(tmp_path: Path, keys: str | 
     archive = _write_packed(tmp_path / "m.mar")
     file = Path(keys) if keys else None
     examples = run_model._examples([archive], "http://127.0.0.1:8000", file)
-    assert "curl http://127.0.0.1:8000/predictions/m" in examples
-    assert ("$(head -n 1 'my keys.txt')" in examples) is bool(keys)
+    assert "curl http://127.0.0.1:8000/predictions/m" in examples["m"]
+    assert ("$(head -n 1 'my keys.txt')" in examples["m"]) is bool(keys)
 
 
 def test_an_archive_that_is_none_has_no_command(tmp_path: Path) -> None:
     (tmp_path / "m.mar").write_text("no archive")
-    assert "curl" not in run_model._examples([tmp_path / "m.mar"], "http://127.0.0.1:8000", None)
+    assert not run_model._examples([tmp_path / "m.mar"], "http://127.0.0.1:8000", None)
 
 
 @pytest.fixture
@@ -359,6 +359,32 @@ def test_all_is_prepared_before_the_server_starts(
     monkeypatch.setattr(run_model, "archive_of", lambda *given: _write_packed(given[-1] / "m.mar"))
     run_model.main(["m"], port=free_ports().inference, folder=tmp_path / "run")
     assert calls == ["example", "start"]
+
+
+def test_models_that_did_not_load_are_named_at_the_end_without_an_example(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    folder = tmp_path / "run"
+    workdir, names = folder / SERVER_FOLDER, ["good", "broken", "damaged"]
+
+    def start(**_: object) -> None:
+        workdir.mkdir()
+        models = {name: f"{name}.mar" for name in names[:2]}
+        left_out = {"damaged": "It is no archive."}
+        Server(1, 0.0, models, Ports(), workdir, workdir, left_out=left_out).save()
+
+    monkeypatch.setattr(serve, "start", start)
+    monkeypatch.setattr(Server, "is_ready", lambda _, name: name == "good")
+    monkeypatch.setattr(
+        run_model, "archive_of", lambda name, *given: _write_packed(given[-1] / f"{name}.mar")
+    )
+    run_model.main(names, port=free_ports().inference, folder=folder)
+    printed = capsys.readouterr()
+    assert "predictions/good" in printed.out
+    assert "broken" not in printed.out and "damaged" not in printed.out
+    damaged, broken = printed.err.splitlines()
+    assert damaged == Sentence("damaged", "status", "--workdir")
+    assert broken == Sentence("broken", "logs", "--workdir")
 
 
 def test_an_archive_beside_another_default_version_is_named(tmp_path: Path) -> None:

@@ -10,15 +10,16 @@ from pathlib import Path
 
 import httpx
 import pytest
+import typer
 
 from hf_serve.handlers.errors import KitError
 from hf_serve.hosts.fork_server.start import VARIABLE
 from hf_serve.scripts import serve
 from hf_serve.scripts.serving.ports import free_ports, is_free
-from hf_serve.scripts.serving.processes import group_members
+from hf_serve.scripts.serving.processes import group_members, started_at
 from hf_serve.scripts.serving.properties import read_properties
 from hf_serve.scripts.serving.server import Server
-from tests.sentences import refused
+from tests.sentences import Sentence, refused
 from tests.standins.archives import ECHO, write_archive
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "serve.py"
@@ -114,6 +115,30 @@ def test_a_broken_archive_is_named_and_the_others_are_served(line: Line) -> None
     first, second, *_ = out.splitlines()
     assert (code, first) == (1, "echo is ready")
     assert second.startswith("broken is not served: ")
+
+
+def test_a_model_that_does_not_answer_has_the_reason_of_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    thread = "[INFO ] W-9000-broken_1.0"
+    lines = ["Traceback (most recent call last):", "handlers.errors.WrongConfig: [mode] is wrong."]
+    log = [f"{thread}-stdout MODEL_LOG - {line}" for line in lines]
+    log.append(f"{thread} org.pytorch.serve.wlm.WorkerThread - Retry worker: 9000")
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "ts_log.log").write_text("\n".join(log))
+    models = {name: f"{name}.mar" for name in ("good", "broken", "loading")}
+    started = started_at(os.getpid()) or 0.0
+    Server(os.getpid(), started, models, free_ports(), tmp_path, tmp_path).save()
+    monkeypatch.setattr(Server, "is_ready", lambda _, name: name == "good")
+    with pytest.raises(typer.Exit) as ended:
+        serve.status(tmp_path)
+    good, broken, loading, *_ = capsys.readouterr().out.splitlines()
+    assert (good, loading, ended.value.exit_code) == (
+        "good is ready",
+        "loading does not answer",
+        1,
+    )
+    assert broken == Sentence("broken", "[mode] is wrong", "logs broken")
 
 
 @pytest.mark.server

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,35 @@ LINES = [
     "t [INFO ] W-9000-sentiment_1.0-stdout MODEL_LOG - Request failed: request_id=7 status=500",
     "t [INFO ] W-9000-sentiment_1.0-stdout MODEL_LOG - KeyError in the handler, at a.py:1 b",
 ]
+
+
+def _output(*texts: str, thread: str = "W-9000-sentiment_1.0-stdout") -> list[str]:
+    return [f"t [INFO ] {thread} MODEL_LOG - {text}" for text in texts]
+
+
+TRACEBACK = "Traceback (most recent call last):"
+ERROR = "handlers.errors.WrongConfig: handler.custom: is own.py, which fails in line 2; correct it."
+
+
+def test_the_exception_of_a_traceback_is_a_problem() -> None:
+    """A worker that does not load writes why as lines of the level INFO."""
+    frames = ['  File "a.py", line 1, in b', "    c()", ""]
+    other = _output("Loaded", thread="W-9001-other_1.0-stdout")
+    log = [*_output(TRACEBACK, *frames), *other, *_output(ERROR, "Loaded")]
+    is_shown = log_filter(None, problems=True)
+    assert list(filter(is_shown, log)) == _output(ERROR)
+
+
+def test_the_exception_of_a_traceback_in_json_is_a_problem() -> None:
+    keys = {"time": "t", "level": "INFO", "thread": "W-9-m_1.0-stdout", "logger": "MODEL_LOG"}
+    log = [json.dumps({**keys, "message": text}) for text in (TRACEBACK, "  c()", "KeyError: 1")]
+    assert list(filter(log_filter("m", problems=True), log)) == log[-1:]
+
+
+def test_what_torchserve_raises_after_an_error_is_no_problem() -> None:
+    follow_up = "ModuleNotFoundError: No module named 'ts.torch_handler.transformers_handler'"
+    log = _output(TRACEBACK, ERROR, "", "During handling of …", "", TRACEBACK, follow_up)
+    assert list(filter(log_filter(None, problems=True), log)) == _output(ERROR)
 
 
 @pytest.fixture
