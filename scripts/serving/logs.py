@@ -109,10 +109,10 @@ def plain_line(line: str) -> str:
         return line
     try:
         found = json.loads(line)
-    except ValueError:
+        head = f"{found['time']} [{found.get('level', '')}] {found.get('thread', '')}"
+        message = f"{head} {found['logger']} - {found['message']}"
+    except (ValueError, KeyError):
         return line
-    head = f"{found['time']} [{found.get('level', '')}] {found.get('thread', '')}"
-    message = f"{head} {found['logger']} - {found['message']}"
     exception = found.get("exception")
     return f"{message}\n{_first(exception, chr(10))}" if exception else message
 

@@ -145,7 +145,7 @@ def failures(server: Server, models: list[str]) -> dict[str, str]:
 def unready_models(server: Server) -> dict[str, str]:
     """Return the models of a running server that do not answer, with the reasons of their logs.
 
-    A reason is empty where the log has none, as that of a model that still loads.
+    A reason is empty where the log has none: the model may still load.
     """
     unready = [model for model in server.models if not server.is_ready(model)]
     return dict.fromkeys(unready, "") | failures(server, unready)
