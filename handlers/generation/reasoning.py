@@ -182,6 +182,11 @@ class Thoughts:
     begun: bool
     budget: int | None = None
 
+    @property
+    def own_opening(self) -> str:
+        """The opening of thoughts in the text itself; empty if the prompt has it."""
+        return "" if self.begun else self.syntax.opening
+
     def lark(self, to_lark: Callable[[str], str], answer: str) -> str:
         """Return the Lark rules of a text: thoughts, and what follows.
 
@@ -208,7 +213,7 @@ class Thoughts:
         """Return the format of a text in a structural tag."""
         closing = self.syntax.closing + self.syntax.between
         gap = matching(rf"\s{{0,{MAX_GAP}}}")
-        thoughts = tag("" if self.begun else self.syntax.opening, any_text(), closing)
+        thoughts = tag(self.own_opening, any_text(), closing)
         thinking = sequence(thoughts, gap, answer)
         return thinking if self.begun else any_of(thinking, answer)
 

@@ -19,11 +19,9 @@ from .grammar import MAX_CHARACTERS, CompiledGrammar, GrammarCompiler, check_len
 from .json_schemas import Schema, closed, json_rule, relaxed
 from .reasoning import Thoughts
 from .structural_tag import Format, compact_json, literal, matching, sequence
-from .tool_calls import ToolUse
+from .tool_calls import ANY_TEXT, ToolUse
 
 Relax = Callable[[Sequence[Schema]], Sequence[Schema]]
-# Any text, after thoughts whose tokens are counted.
-ANY_TEXT = r"/(.|\n)*/"
 # A slash ends a regular expression in Lark, unless a backslash is before it.
 SLASH = re.compile(r"(\\.)|/", re.DOTALL)
 # What has a meaning in a regular expression.
@@ -65,7 +63,11 @@ class TextGrammar:
         opening = self.thoughts.syntax.answer_opening if self.thoughts else ""
         if opening or (answer is None and self.calls is None):
             answer = f"{self.compiler.literal(opening)} ({answer or ANY_TEXT})"
-        return self.calls.lark(self.compiler.literal, answer) if self.calls else f"start: {answer}"
+        if self.calls is None:
+            return f"start: {answer}"
+        # llguidance would read the thoughts as a part of any text.
+        excluded = self.thoughts.own_opening if self.thoughts else ""
+        return self.calls.lark(self.compiler.literal, answer, excluded)
 
     @property
     def is_lark(self) -> bool:

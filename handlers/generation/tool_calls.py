@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,9 @@ from .structural_tag import Format, any_of, matching, text_until
 from .tool_syntaxes.arguments import arguments_schema
 from .tool_syntaxes.base import ToLark, ToolSyntax
 
+# The Lark expression of any text.
+ANY_TEXT = r"/(.|\n)*/"
+
 
 @dataclass(frozen=True)
 class ToolUse:
@@ -24,12 +28,13 @@ class ToolUse:
     required: bool
     parallel: bool
 
-    def lark(self, to_lark: ToLark, answer: str | None) -> str:
+    def lark(self, to_lark: ToLark, answer: str | None, excluded: str = "") -> str:
         """Return the Lark grammar of a text.
 
         Args:
             to_lark: returns the Lark expression of a text, which may contain special tokens.
             answer: the Lark expression of a text without calls; None for any text.
+            excluded: the text with which any text does not begin; empty for none.
 
         Raises:
             Unprocessable: the beginning of a text does not tell whether it is a call.
@@ -41,7 +46,7 @@ class ToolUse:
         elif answer is not None:
             start = [f"start: answer | {opening} calls"]
         else:
-            start = _free_start(opening, self.syntax.begins)
+            start = _free_start(opening, self.syntax.begins, excluded)
         rules = self.syntax.rules(self.tools, to_lark, parallel=self.parallel)
         last = [] if answer is None or self.required else [f"answer: {answer}"]
         return "\n".join([*start, *rules, *last])
@@ -98,16 +103,17 @@ def _with_arguments(tool: Tool, schema: Schema) -> Tool:
     return tool.model_copy(update={"function": function})
 
 
-def _free_start(opening: str, begins: str) -> list[str]:
-    """Return the rules of any text that may end with calls."""
+def _free_start(opening: str, begins: str, excluded: str) -> list[str]:
+    """Return the rules of any text that may end with calls, and does not begin with another."""
+    without = f" & ~({json.dumps(excluded)} {ANY_TEXT})" if excluded else ""
     if not opening:
-        return ["start: TEXT | calls", f"TEXT: /{_no_call(begins)}/"]
+        return ["start: TEXT | calls", f"TEXT: /{_no_call(begins)}/{without}"]
     if token := re.match(r"<\[(\d+)\]>", opening):
         return [f"start: free | free {opening} calls", f"free: <[^{token[1]}]>*"]
     return [
         "start: TEXT | opening calls",
         f"opening[lazy]: TEXT {opening}",
-        r"TEXT: /(.|\n)*/",
+        f"TEXT: {ANY_TEXT}{without}",
     ]
 
 

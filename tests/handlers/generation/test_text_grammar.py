@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from transformers import AutoTokenizer
 
 from hf_serve.handlers.errors import BadRequest, RequestTooLarge
 from hf_serve.handlers.generation.grammar import GrammarCompiler
+from hf_serve.handlers.generation.reasoning import THINK, Thoughts
 from hf_serve.handlers.generation.text_grammar import TextGrammar
 from hf_serve.handlers.generation.tool_calls import ToolUse
 from hf_serve.handlers.generation.tool_syntaxes import HERMES
@@ -132,3 +134,18 @@ def test_the_schema_and_the_regex_of_a_grammar_have_the_same_limit(tokenizer: An
         with pytest.raises(RequestTooLarge):
             grammar = Grammar.model_validate({"type": kind, "value": value})
             TextGrammar(grammar, None, small).compile()
+
+
+def test_thoughts_between_marks_of_text_may_have_marks_of_calls(
+    tokenizer: Any, grammars: GrammarCompiler
+) -> None:
+    thinking = Thoughts(THINK, begun=False)
+    grammar = replace(calling(grammars, tool({"type": "string"})), thoughts=thinking)
+    thoughts = "<think>A call begins with <tool_call>, an answer does not.</think>\n\n"
+    right, wrong = calls({"odd": "a", "kind": "fox"}, {"odd": 1, "kind": "fox"})
+    for start in ("", thoughts):
+        assert matches(tokenizer, grammar, f"{start}Yes.")
+        assert matches(tokenizer, grammar, f"{start}{right}")
+        assert not matches(tokenizer, grammar, f"{start}{wrong}")
+    assert matches(tokenizer, grammar, "<thin")
+    assert not matches(tokenizer, grammar, "<think>A")
