@@ -75,10 +75,9 @@ def schema_at(schema: Any, reference: str) -> Any:
     found = schema if path == "#" else None
     for name in names:
         key = name.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, list) and key.isdecimal():
-            found = found[int(key)] if int(key) < len(found) else None
-        else:
-            found = found.get(key) if isinstance(found, Mapping) else None
+        if isinstance(found, list):
+            found = {str(at): each for at, each in enumerate(found)}
+        found = found.get(key) if isinstance(found, Mapping) else None
     return found
 
 

@@ -125,12 +125,13 @@ class EmbeddingBody(Body):
         """Return the parameters for the type of the numbers of a vector."""
         kind = self.embedding_type
         (own,) = kind if isinstance(kind, list) else [kind]
-        if own == "base64":
-            return {"encoding_format": own}
+        encoding: dict[str, Any] = {}
+        if own == "base64":  # It says nothing about the numbers.
+            own, encoding = None, {"encoding_format": own}
         if None not in (own, self.output_dtype) and own != self.output_dtype:
             raise _differ("embedding_type", "output_dtype")
         number = own or self.output_dtype
-        return {} if number in (None, "float") else {"precision": number}
+        return encoding if number in (None, "float") else {**encoding, "precision": number}
 
     def _one(self, name: str, other: str) -> Any:
         """Return the value of a setting that has two names; None if neither is given."""

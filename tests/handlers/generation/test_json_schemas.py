@@ -90,6 +90,7 @@ def test_a_reference_names_a_part_of_a_schema() -> None:
     assert schema_at(schema, "#/$defs/a~1b/anyOf/1") == schema_at(schema, "#/$defs/c%20d") == B
     for nowhere in ("#/x", "#/$defs/a~1b/anyOf/2", "other.json#/$defs", "#/$defs/c%20d/b/type/x"):
         assert schema_at(schema, nowhere) is None
+    assert schema_at(schema, f"#/$defs/a~1b/anyOf/{'9' * 5000}") is None
 
 
 def test_a_reference_alone_is_that_object() -> None:

@@ -101,6 +101,10 @@ def test_texts_and_token_ids_become_requests(path: str, given: Any, texts: Any) 
         ({"embedding_type": ["float"]}, {}),
         ({"embedding_type": "binary"}, {"precision": "binary"}),
         ({"embedding_type": "base64"}, {"encoding_format": "base64"}),
+        (
+            {"embedding_type": "base64", "output_dtype": "int8"},
+            {"encoding_format": "base64", "precision": "int8"},
+        ),
         ({"embedding_type": None, "late_chunking": None}, {}),
         ({"input_type": "query", "task": None}, {"input_type": "query"}),
         ({"task": "retrieval.query", "late_chunking": False}, {"task": "retrieval.query"}),
