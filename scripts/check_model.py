@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 out, err = Console(highlight=False), Console(stderr=True, highlight=False, soft_wrap=True)
 YAMLS = (".yaml", ".yml")
+SHOWN_LABELS = 8
 
 
 @plain_errors()
@@ -117,16 +118,31 @@ def table(found: ModelCheck) -> Table:
         f"{found.architecture or 'unknown'}, about"
         f" {found.parameters / 1e6:,.1f} million parameters in {found.dtype}{limit}",
     )
-    made.add_row("download", f"{decimal(found.size)} in {found.files} files")
+    if found.labels:
+        made.add_row("labels", _labels(found))
+    row = "download" if found.commit else "files"
+    made.add_row(row, f"{decimal(found.size)} in {found.files} files")
     memory = ", ".join(f"{decimal(size)} in {dtype}" for dtype, size in found.memory.items())
     made.add_row("memory", f"{memory}, for the weights of each worker")
+    others = [name for name in found.not_installed if name != found.fastest]
     for name, problem in found.formats.items():
+        if name in others:
+            continue
         fastest = "the fastest on this machine" if name == found.fastest else "possible"
         made.add_row("save_mode", f"{name}: {f'not possible: {problem}' if problem else fastest}")
+    if others:
+        made.add_row("not installed", f"packages of {', '.join(others)}, which packing names")
     if found.left_out:
         made.add_row("left out", found.left_out)
     made.add_row("served", "no" if found.refusal else "yes")
     return made
+
+
+def _labels(found: ModelCheck) -> str:
+    """Return the first labels of a classifier, and how they are scored."""
+    more = len(found.labels) - SHOWN_LABELS
+    names = ", ".join(found.labels[:SHOWN_LABELS]) + (f" and {more} more" if more > 0 else "")
+    return f"{names}; each is scored by itself" if found.independent_labels else names
 
 
 run = partial(typer.run, main)

@@ -30,6 +30,7 @@ __all__ = [
     "Choice",
     "check_config",
     "choose",
+    "describe_missing",
     "export",
     "find_problem",
     "get",
@@ -135,13 +136,24 @@ def find_problem(config: ModelConfig, save_mode: str) -> str | None:
         check_config(config.with_save_mode(save_mode))
     except WrongConfig as error:
         return error.problem
+    return describe_missing(config.handler.mode, save_mode)
+
+
+def describe_missing(mode: str, save_mode: str) -> str | None:
+    """Return which packages of a format are not installed, with their commands; None for none."""
     own = get(save_mode)
-    missing = own.missing_packages(tasks.get(config.handler.mode))
+    missing = own.missing_packages(tasks.get(mode))
     if not missing:
         return None
     verb = "is" if len(missing) == 1 else "are"
-    commands = "; ".join(own.packages[name] for name in missing)
-    return f"{' and '.join(missing)} {verb} not installed ({commands})"
+    commands = dict.fromkeys(own.packages[name] for name in missing)
+    needed = [each for each in commands if not any(_includes(other, each) for other in commands)]
+    return f"{' and '.join(missing)} {verb} not installed ({'; '.join(needed)})"
+
+
+def _includes(command: str, other: str) -> bool:
+    """Return whether a command installs more than another one."""
+    return {*command.split()} > {*other.split()}
 
 
 def plan(config: ModelConfig) -> ModelConfig:

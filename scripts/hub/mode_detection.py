@@ -140,9 +140,9 @@ def detect_mode(
     candidates = _candidates(checkpoint, architecture)
     if hub_mode in candidates:
         return DetectedMode(
-            hub_mode, f"it has a {architecture}, and its task on the hub is {hub_mode}"
+            hub_mode, f"its class is {architecture}, and its task on the hub is {hub_mode}"
         )
-    reason = f"it has a {architecture}" if architecture else "its config names no architecture"
+    reason = f"its class is {architecture}" if architecture else "its config names no architecture"
     _check_reads_chats(place, reason, hub_mode, candidates)
     if len(candidates) == 1:
         return DetectedMode(candidates[0], reason)
@@ -151,7 +151,7 @@ def detect_mode(
         candidates.remove("sentence_ranking")
     by_files = _mode_by_files(folder, config, candidates)
     if by_files:
-        return DetectedMode(by_files[0], f"{reason} and {by_files[1]}")
+        return DetectedMode(by_files[0], ", and ".join(filter(None, (reason, by_files[1]))))
     raise ModeNotCertain(place, reason, candidates)
 
 
@@ -207,15 +207,22 @@ def _loads(auto_class: str, config: PreTrainedConfig, architecture: str) -> bool
 def _mode_by_files(
     folder: Path, config: PreTrainedConfig, candidates: Collection[str]
 ) -> tuple[str, str] | None:
-    """Return the mode of a checkpoint that several fit, and what tells it from the others."""
+    """Return the mode of a checkpoint that several fit, and what tells it from the others.
+
+    That is empty for the usual mode of its class.
+    """
     labels = getattr(config, "id2label", None) or {}
     writes = "text_generation" in candidates
     found: Iterable[tuple[str, bool, str]] = (
-        ("sentence_ranking", writes, "the template or the name of a reranker"),
-        ("image_text_to_text", _has_chat_template(folder), "a chat template"),
-        ("sentence_ranking", len(labels) == 1, "one label"),
-        ("translation", config.model_type in ("marian", "m2m_100", "nllb"), "is made to translate"),
-        ("image_to_text", True, "no chat template"),
+        ("sentence_ranking", writes, "it has the template or the name of a reranker"),
+        ("image_text_to_text", _has_chat_template(folder), "it has a chat template"),
+        ("sentence_ranking", len(labels) == 1, "it has one label"),
+        (
+            "translation",
+            config.model_type in ("marian", "m2m_100", "nllb"),
+            "its family translates",
+        ),
+        ("image_to_text", True, "it has no chat template"),
     )
     for mode, fits, reason in found:
         if mode in candidates and fits:
@@ -225,7 +232,7 @@ def _mode_by_files(
     ):
         return None
     usual = next((mode for mode in USUAL if mode in candidates), None)
-    return (usual, "nothing says that it was trained for another mode") if usual else None
+    return (usual, "") if usual else None
 
 
 def _mode_of_vectors(config: PreTrainedConfig) -> str:

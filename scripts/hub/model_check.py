@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +26,8 @@ BYTES_OF_DTYPES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int
 WIDTH = 128
 SERVED = ("float32", "bfloat16", "int8")
 PIPELINE = "a pipeline of diffusers"
+# The mode whose labels exclude each other, or not.
+LABELLED = "sequence_classification"
 # Keys of a YAML that name other files, which are not read.
 OF_OTHERS: dict[str, object] = {"custom": None, "adapters": {}, "assistant_model": None}
 
@@ -51,6 +53,9 @@ class ModelCheck:
         refusal: why it is not served; None if it is.
         left_out: the files of the model that are not served with it, as a sentence; None if there
             are none.
+        not_installed: the formats that are not possible because their packages are not installed.
+        labels: the labels of a classifier.
+        independent_labels: whether each of them is scored by itself.
     """
 
     model: str
@@ -67,6 +72,9 @@ class ModelCheck:
     is_explained: bool
     refusal: str | None
     left_out: str | None = None
+    not_installed: Sequence[str] = ()
+    labels: Sequence[str] = ()
+    independent_labels: bool = False
 
     @property
     def parameters(self) -> int:
@@ -174,6 +182,8 @@ def _checked(
     is_pipeline = detected.mode == "text_to_image"
     checkpoint = None if is_pipeline else checkpoint or _checkpoint(found.folder, handler)
     config = checkpoint.config if checkpoint else None
+    found_formats = dict(_formats(handler))
+    labels = checkpoint.labels if checkpoint and not refusal and detected.mode == LABELLED else ()
     return ModelCheck(
         model=model,
         commit=found.commit,
@@ -184,10 +194,13 @@ def _checked(
         files=len(names),
         size=sum(found.sizes[name] for name in names),
         weights=sum(found.sizes[name] for name in weights if not name.endswith(INDEX)),
-        formats=dict(_formats(handler)),
+        formats=found_formats,
         fastest=_fastest(detected.mode),
         is_explained=_is_explained(detected.mode),
         refusal=refusal,
+        not_installed=_not_installed(handler.mode, found_formats),
+        labels=labels,
+        independent_labels=bool(labels and checkpoint and checkpoint.independent_labels),
     )
 
 
@@ -225,6 +238,14 @@ def _formats(handler: HandlerSection) -> Iterator[tuple[str, str | None]]:
             keys["max_length"] = WIDTH
         config = ModelConfig.parse({"handler": keys})
         yield save_mode, formats.find_problem(config, save_mode)
+
+
+def _not_installed(mode: str, found: Mapping[str, str | None]) -> list[str]:
+    return [
+        name
+        for name, problem in found.items()
+        if problem and problem == formats.describe_missing(mode, name)
+    ]
 
 
 @contextmanager

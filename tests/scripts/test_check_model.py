@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,40 @@ def test_a_folder_with_shards_is_checked_as_it_is(check: Check, tmp_path: Path) 
     shards = list(folder.glob("model-*.safetensors"))
     assert len(shards) > 1
     assert document["weights"] == sum(shard.stat().st_size for shard in shards)
+
+
+def test_the_labels_of_a_classifier_and_how_they_are_scored_are_printed(
+    check: Check, tmp_path: Path
+) -> None:
+    folder = write_checkpoint(tmp_path / "model")
+    path = folder / "config.json"
+    config = json.loads(path.read_text("utf-8"))
+    labels = {str(number): f"label-{number}" for number in range(10)}
+    path.write_text(json.dumps(config | {"id2label": labels, "num_labels": 10}), encoding="utf-8")
+    printed = " ".join(check(folder)[1].split())
+    assert "label-7 and 2 more" in printed and "label-8" not in printed
+    assert "by itself" not in printed
+    kind = {"problem_type": "multi_label_classification"}
+    path.write_text(json.dumps(config | {"id2label": labels} | kind), encoding="utf-8")
+    assert "2 more; each is scored by itself" in " ".join(check(folder)[1].split())
+
+
+def test_a_folder_is_not_downloaded(check: Check, tmp_path: Path) -> None:
+    out = check(write_checkpoint(tmp_path / "model"))[1]
+    assert "files" in out and "download" not in out
+    assert "download" in check("org/name")[1]
+
+
+def test_formats_without_their_packages_are_in_one_line(
+    check: Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for package in ("onnxruntime", "onnxscript"):
+        monkeypatch.setitem(sys.modules, package, None)
+    (line,) = [line for line in check("org/name")[1].splitlines() if "onnx" in line]
+    assert line.strip().startswith("not installed")
+    document = json.loads(check("org/name", as_json=True)[1])
+    assert "onnx" in document["not_installed"]
+    assert document["formats"]["onnx"].count("pip install") == 1
 
 
 def test_a_yaml_is_checked_with_its_mode(check: Check, tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_the_yaml_of_a_model_of_the_hub_names_its_mode_and_its_commit(
 ) -> None:
     path = write_yaml(found, tmp_path)
     assert path == tmp_path / "name.yaml"
-    assert "DistilBertForSequenceClassification" in path.read_text()
+    assert "because its class is DistilBertForSequenceClassification.\n" in path.read_text()
     assert yaml.safe_load(path.read_text()) == {
         "handler": {
             "mode": "sequence_classification",
