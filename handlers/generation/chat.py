@@ -381,8 +381,10 @@ def with_plain_parts(item: Any) -> Any:
         return item
     thoughts = [text for part in content if (text := _thoughts_of(part)) is not None]
     parts = [_plain_part(part) for part in content if _thoughts_of(part) is None]
-    reasoning = {REASONING[0]: "\n".join(thoughts)} if thoughts else {}
-    return {**reasoning, **item, "content": parts}
+    plain = {**item, "content": parts}
+    if thoughts and plain.get(REASONING[0]) is None:
+        plain[REASONING[0]] = "\n".join(thoughts)
+    return plain
 
 
 def _plain_part(part: Any) -> Any:

@@ -71,8 +71,8 @@ class ResponseFormat(BaseModel):
     def _with_plain_schema(cls, given: Any) -> Any:
         if not isinstance(given, dict):
             return given
-        if given.get("type") == "json_object" and given.get("schema") is not None:
-            return {"value": given["schema"], **given}
+        if given.get("type") == "json_object" and given.get("value") is None:
+            return {**given, "value": given.get("schema")}
         named = given.get("json_schema")
         if given.get("type") != "json_schema":
             return given

@@ -186,6 +186,8 @@ class ResponseBody(StreamedBody):
     def _grammar(self) -> dict[str, Any] | None:
         chosen = dict((self.text or {}).get("format") or {"type": "text"})
         kind = chosen.pop("type")
+        if kind == "json_schema" and chosen.get("schema") is None:
+            raise BadRequest("text.format has no schema; add it.")
         named = {"json_schema": chosen} if kind == "json_schema" else {}
         grammar = ResponseFormat.model_validate({"type": kind, **named}).grammar
         structured = structured_grammar(self.structured_outputs)

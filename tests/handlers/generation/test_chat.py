@@ -339,9 +339,10 @@ def test_parts_of_other_interfaces_are_texts_and_thoughts(tokenizer: Any, kind: 
     part = {"type": kind, kind.rsplit("_", maxsplit=1)[-1]: "Yes."}
     for thoughts in ("Hm.", [{"type": "text", "text": "Hm."}]):
         parts = [{"type": "thinking", "thinking": thoughts}, part]
-        chat = [{"role": "assistant", "content": parts}]
         template = "{% for m in messages %}{{ m.thinking }} {{ m.content }}{% endfor %}"
-        assert prompt(tokenizer, template, chat) == "Hm. Yes."
+        for empty in ({}, {"reasoning_content": None}):
+            chat = [{"role": "assistant", "content": parts, **empty}]
+            assert prompt(tokenizer, template, chat) == "Hm. Yes."
 
 
 def test_a_refusal_is_the_text_of_a_message_without_one(tokenizer: Any) -> None:

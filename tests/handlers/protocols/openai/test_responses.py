@@ -221,6 +221,7 @@ def test_a_stream_that_fails_ends_with_a_failed_response(model: Served, monkeypa
         ({"input": "a", "text": {"verbosity": "low"}}, 400, ["text.verbosity"]),
         ({"input": "a", "background": True}, 422, ["background"]),
         ({"input": "a", "text": {"format": {"type": "xml"}}}, 400, ["text.format.type"]),
+        ({"input": "a", "text": {"format": {"type": "json_schema"}}}, 400, ["text.format"]),
         ([], 400, ["body"]),
         (b"{", 400, ["body"]),
     ],

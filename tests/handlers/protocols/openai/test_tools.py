@@ -49,6 +49,7 @@ def model(served: Callable[..., Served], monkeypatch: Any) -> Iterator[Served]:
         {"type": "json", "value": SCHEMA},
         {"type": "json_object", "value": SCHEMA},
         {"type": "json_object", "schema": SCHEMA},
+        {"type": "json_object", "value": None, "schema": SCHEMA},
         {"type": "json_schema", "schema": SCHEMA},
         {"type": "regex", "value": r'\{"name": "fox"\}'},
     ],
