@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar
 
 import torch
 from pydantic import (
@@ -57,6 +57,7 @@ SPLADE_MODULES = ("MLMTransformer", "Transformer", SPLADE)
 
 PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
+MAX_SIMILARITY = "maxsim"
 # How a model reads texts that become vectors, or weights of the vocabulary.
 FORWARD = "forward"
 TASK, STATES = "feature-extraction", "last_hidden_state"
@@ -200,9 +201,9 @@ def read_prompts(prompts: Any) -> Any:
     return {name: "" if text is None else text for name, text in prompts.items()}
 
 
-def _known_similarity(name: Any) -> Any:
-    """Return a similarity; others, such as `maxsim`, are none of vectors of texts."""
-    return name if name in get_args(Similarity) else None
+def _of_one_vector(name: Any) -> Any:
+    """Return a similarity of single vectors; `maxsim` compares several of each text."""
+    return None if name == MAX_SIMILARITY else name
 
 
 PromptTexts = Annotated[dict[str, str], BeforeValidator(read_prompts)]
@@ -218,7 +219,7 @@ class Settings(BaseModel):
 
     prompts: PromptTexts = Field(default_factory=dict)
     default_prompt_name: str | None = None
-    similarity_fn_name: Annotated[Similarity | None, BeforeValidator(_known_similarity)] = None
+    similarity_fn_name: Annotated[Similarity | None, BeforeValidator(_of_one_vector)] = None
     truncate_dim: PositiveInt | None = None
     max_active_dims: PositiveInt | None = None
 

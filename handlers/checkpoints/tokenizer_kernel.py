@@ -46,7 +46,7 @@ def _published_splits(text: str) -> Splits | None:
     The file has its vocabulary last.
     """
     start = text.find(KEY)
-    with suppress(ValueError, TypeError, AttributeError):
+    with suppress(ValueError, TypeError, AttributeError, KeyError, RecursionError):
         value, _ = json.JSONDecoder().raw_decode(text[start + len(KEY) :].lstrip())
         return _flat(value) if start >= 0 else None
     return None

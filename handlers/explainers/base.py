@@ -40,7 +40,7 @@ class Comparison:
     Attributes:
         vector: the vector, which is compared with the first dimensions of the output. Shape:
             (size,).
-        normalizes: whether the output gets a length of 1 before it is compared.
+        normalizes: whether these dimensions get a length of 1 before they are compared.
     """
 
     vector: torch.Tensor
@@ -64,9 +64,9 @@ class Comparison:
             outputs: the outputs. Shape: (rows, size or more).
             arguments: `argument` of each row.
         """
-        if self.normalizes:
-            outputs = torch.nn.functional.normalize(outputs, dim=-1)
         first_dimensions = outputs[:, : arguments.shape[1]]
+        if self.normalizes:
+            first_dimensions = torch.nn.functional.normalize(first_dimensions, dim=-1)
         return SIMILARITIES[self.similarity](first_dimensions, arguments.to(outputs.device))
 
 

@@ -117,7 +117,7 @@ class EmbeddingBody(Body):
             **self.model_dump(include=PARAMETERS, exclude_none=True),
             **{name: each for name, each in found.items() if each is not None},
             **self._numbers(),
-            **truncation_of(self._one("truncate", "truncation")),
+            **self._truncation(),
             **truncation_parameters(self.truncate_prompt_tokens, model),
         }
 
@@ -132,6 +132,13 @@ class EmbeddingBody(Body):
             raise _differ("embedding_type", "output_dtype")
         number = own or self.output_dtype
         return encoding if number in (None, "float") else {**encoding, "precision": number}
+
+    def _truncation(self) -> Mapping[str, Any]:
+        """Return the parameters for texts that are too long; END and true say the same."""
+        own, other = truncation_of(self.truncate), truncation_of(self.truncation)
+        if own and other and own["truncate"] != other["truncate"]:
+            raise _differ("truncate", "truncation")
+        return {**other, **own}
 
     def _one(self, name: str, other: str) -> Any:
         """Return the value of a setting that has two names; None if neither is given."""

@@ -114,12 +114,17 @@ class VectorParameters(Parameters):
         A result of another shape, such as an object with a vector, stays.
 
         Raises:
-            ValueError: they are no numbers of the type.
+            ValueError: they are no numbers of the type, or no vector.
         """
         if not isinstance(result, list):
             return result
         dtype = quantized(np.zeros(8, np.float32), self.precision).dtype
-        return in_base64(np.asarray(result, dtype=dtype))
+        given = np.asarray(result)
+        numbers = given.astype(dtype)
+        is_whole = dtype.kind == "f" or np.array_equal(numbers, given)
+        if numbers.ndim != 1 or not is_whole:
+            raise ValueError(f"a vector of {dtype} is needed")
+        return in_base64(numbers)
 
 
 def cut_vector(numbers: Any, *, normalize: bool, dimensions: int | None = None) -> Vector:

@@ -59,12 +59,19 @@ def test_only_a_normalization_at_the_end_can_be_switched(tmp_path: Path) -> None
     assert len(found.reduction().layers) == 2
 
 
-def test_a_prompt_that_is_null_is_empty_and_an_unknown_similarity_is_none(tmp_path: Path) -> None:
+def test_a_prompt_that_is_null_is_empty_and_maxsim_is_no_similarity(tmp_path: Path) -> None:
     settings = '{"prompts": {"query": "a", "document": null}, "similarity_fn_name": "maxsim"}'
     (tmp_path / "config_sentence_transformers.json").write_text(settings)
     found = SentenceTransformer.read(tmp_path, SIZE).settings
     assert found.prompts == {"query": "a", "document": ""}
     assert found.similarity_fn_name is None
+
+
+def test_an_unknown_similarity_is_refused(tmp_path: Path) -> None:
+    settings = '{"similarity_fn_name": "cosin"}'
+    (tmp_path / "config_sentence_transformers.json").write_text(settings)
+    with pytest.raises(WrongCheckpoint, match="similarity_fn_name"):
+        SentenceTransformer.read(tmp_path, SIZE)
 
 
 @pytest.mark.parametrize(

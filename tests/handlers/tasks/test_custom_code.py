@@ -113,7 +113,12 @@ def test_the_numbers_of_a_vector_are_changed_whatever_its_form(load: Load, preci
 
 def test_a_changed_vector_that_has_no_bytes_is_an_error_of_the_code(load: Load) -> None:
     parameters = {"precision": "int8", "encoding_format": "base64"}
-    for code, expected in (("[1000]", CustomCodeFailed), ("{'v': result}", dict)):
+    for code, expected in (
+        ("[1000]", CustomCodeFailed),
+        ("[0.7]", CustomCodeFailed),
+        ("[[1], [2]]", CustomCodeFailed),
+        ("{'v': result}", dict),
+    ):
         engine = load(f"def postprocess(result): return {code}", "sentence_embedding")
         (found,) = engine.predict([Request("A fine film", parameters)])
         assert isinstance(found, expected)

@@ -90,6 +90,10 @@ def test_texts_and_token_ids_become_requests(path: str, given: Any, texts: Any) 
         ({"truncate": "START"}, {"truncate": True, "truncation_direction": "left"}),
         ({"truncate": "END"}, {"truncate": True, "truncation_direction": "right"}),
         ({"truncation": False}, {"truncate": False}),
+        (
+            {"truncate": "START", "truncation": True},
+            {"truncate": True, "truncation_direction": "left"},
+        ),
         ({"output_dimension": 8}, {"dimensions": 8}),
         ({"output_dimension": 8, "dimensions": 8}, {"dimensions": 8}),
         ({"output_dtype": "float"}, {}),
