@@ -1,11 +1,13 @@
-"""OpenAI's own client, unmodified, with models in this process."""
+"""OpenAI's client and LiteLLM, unmodified, with models in this process."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from hf_serve.handlers.http.request import HttpRequest
-from tests.e2e.clients import run_client
+from tests.e2e.clients import FRAMEWORKS, run_client, run_program
 from tests.http_front import front
 from tests.samples import FINE, ODD
 from tests.sentences import Sentence
@@ -62,3 +64,23 @@ def test_openais_client_asks_for_decisions(served: Callable[..., Served]) -> Non
     assert not differences(found["answers"], plain["answers"], 1e-5)
     assert found["tokens"] == plain["usage"]["total_tokens"]
     assert found["mistake"]["message"] == Sentence("input")
+
+
+@pytest.mark.nightly
+def test_litellm_moderates_and_asks_for_decisions(served: Callable[..., Served]) -> None:
+    model = served(CLASSIFICATION, moderation={"NEGATIVE": "harassment", "POSITIVE": "hate"})
+    body = {"input": FINE, "questions": QUESTIONS}
+    headers = {"url_path": "v1/decisions", "Content-Type": "application/json"}
+    ((_, plain),) = model.post(HttpRequest({"body": body}, headers))
+    with front({CLASSIFICATION: model}) as url:
+        job = {"base_url": f"{url}/{CLASSIFICATION}/1.0/v1", **body}
+        found = run_program(FRAMEWORKS, "litellm_decisions_client", job)
+    own = {each["label"]: each["score"] for each in model.ask(FINE, top_k=None)}
+    (moderated,) = found["moderation"]["results"]
+    expected = {"harassment": own["NEGATIVE"], "hate": own["POSITIVE"]}
+    scores = moderated["category_scores"]
+    assert not differences({name: scores[name] for name in expected}, expected, 1e-5)
+    *answers, refusal = found["decision"]["answers"]
+    assert not differences(answers, plain["answers"][:3], 1e-5)
+    # LiteLLM leaves out why.
+    assert refusal["type"] == "refusal"
