@@ -26,6 +26,7 @@ from transformers import GenerationConfig, PreTrainedModel
 from ...batching.rows import RowOutcome
 from ...checkpoints.model_spec import ModelSpec
 from ...compat.transformers import create_manager, is_stopping
+from ...compat.transformers_paged_attention import attend_text_by_text
 from ...errors import EngineFailed, RequestError, classify
 from ...model import Model
 from ...process.deadline import PATIENCE
@@ -195,6 +196,7 @@ class PagedScheduler:
             max_batch_tokens=max(settings.step_tokens, settings.max_running),
             shares_blocks=settings.shares_prefixes,
         )
+        attend_text_by_text(module)
         self._lock = threading.RLock()
         self._started = 0
         self._running: dict[str, _Sequence] = {}
