@@ -9,10 +9,10 @@ from itertools import accumulate
 from threading import Lock
 from typing import Any
 
-from tokenizers import Encoding, normalizers
+from tokenizers import Encoding
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 
-from ..errors import TextTooLong, WrongCheckpoint
+from ..errors import TextTooLong
 from .padding import Side
 from .rows import Row
 
@@ -279,21 +279,3 @@ def check_windows(tokens: int, *, size: int, stride: int, limit: int) -> None:
             f"the text makes {count:,} windows of {size} tokens that overlap by {stride}, and this "
             f"model takes {limit:,} a request; send a shorter text, or let windows overlap less."
         )
-
-
-def read_in_lower_case(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Have a tokenizer read all letters in lower case; offsets still refer to the text.
-
-    Raises:
-        WrongCheckpoint: it is one in Python, which has no such step.
-    """
-    if not tokenizer.is_fast:
-        raise WrongCheckpoint(
-            "tokenizer",
-            f"{type(tokenizer).__name__} cannot read in lower case, as do_lower_case of the"
-            " checkpoint says",
-            "serve a checkpoint with a tokenizer.json",
-        )
-    kernel: Any = tokenizer.backend_tokenizer
-    own = [kernel.normalizer] if kernel.normalizer is not None else []
-    kernel.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])

@@ -26,11 +26,11 @@ from ..errors import WrongCheckpoint, summarize
 from . import nomic_bert
 from .architecture import BASES, check_computation, check_head, check_values
 from .checkpoint_files import GLICLASS, GLINER2, files_in, missing_config
-from .dual_encoder import read_in_lower_case
+from .dual_encoder import reads_lower_case
 from .probe_rows import RowMaker, probe_rows
 from .sentencepiece_files import has_sentencepiece_only, read_tokenizer
 from .static_embedding import StaticEmbedding
-from .tokenizer_kernel import restore_splits
+from .tokenizer_kernel import read_in_lower_case, restore_splits
 from .unread_files import TEKKEN, check_read
 
 with without_scikit_learn():
@@ -415,7 +415,8 @@ def _load_tokenizer(
             directory, local_files_only=True, trust_remote_code=False, **settings
         )
         restore_splits(tokenizer, directory)
-        read_in_lower_case(tokenizer, config)
+        if reads_lower_case(tokenizer, config):
+            read_in_lower_case(tokenizer)
         return tokenizer
     except Exception as error:  # noqa: BLE001 - the tokenizers library raises bare Exceptions
         raise WrongCheckpoint(

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import normalizers
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import WrongCheckpoint
@@ -54,18 +53,14 @@ def normalizes(directory: Path) -> bool:
     return bool(others)
 
 
-def read_in_lower_case(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:
-    """Make a tokenizer read texts in lower case where the model is trained with such texts.
+def reads_lower_case(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> bool:
+    """Return whether the model of a tokenizer is trained with texts in lower case alone.
 
     SigLIP 2 is. Its published tokenizer is Gemma's, which keeps capitals whatever its config says;
     transformers has a class that does not keep them, and the checkpoints do not name it.
     """
     keeps_capitals = tokenizer.init_kwargs.get("do_lower_case") is False
-    if config.model_type not in SIGMOID_FAMILIES or keeps_capitals or not tokenizer.is_fast:
-        return
-    kernel: Any = tokenizer.backend_tokenizer
-    others = [] if kernel.normalizer is None else [kernel.normalizer]
-    kernel.normalizer = normalizers.Sequence([normalizers.Lowercase(), *others])
+    return config.model_type in SIGMOID_FAMILIES and not keeps_capitals and tokenizer.is_fast
 
 
 def dimension_of(config: PreTrainedConfig) -> int:

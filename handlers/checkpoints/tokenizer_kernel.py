@@ -1,4 +1,4 @@
-"""How a tokenizer splits texts: as its `tokenizer.json` says.
+"""How a tokenizer splits texts: as its `tokenizer.json` says, and in which case it reads them.
 
 transformers 5 reads only the vocabulary in this file for most classes, and each class splits texts
 in its own way. Many checkpoints name a class for its special tokens: DeepSeek-R1-Distill-Llama
@@ -13,8 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer, models
+from tokenizers import Tokenizer, models, normalizers
 from transformers import PreTrainedTokenizerBase
+
+from ..errors import WrongCheckpoint
 
 FILE, KEY = "tokenizer.json", '"pre_tokenizer":'
 # What a split depends on. Spaces and offsets are settings of a class.
@@ -38,6 +40,24 @@ def restore_splits(tokenizer: PreTrainedTokenizerBase, directory: Path) -> None:
     if isinstance(given.model, models.BPE):
         kernel.model, kernel.normalizer = given.model, given.normalizer
         kernel.pre_tokenizer, kernel.decoder = given.pre_tokenizer, given.decoder
+
+
+def read_in_lower_case(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Have a tokenizer read all letters in lower case; offsets still refer to the text.
+
+    Raises:
+        WrongCheckpoint: it is one in Python, which has no such step.
+    """
+    if not tokenizer.is_fast:
+        raise WrongCheckpoint(
+            "tokenizer",
+            f"{type(tokenizer).__name__} cannot read in lower case, as do_lower_case of the"
+            " checkpoint says",
+            "serve a checkpoint with a tokenizer.json",
+        )
+    kernel: Any = tokenizer.backend_tokenizer
+    own = [kernel.normalizer] if kernel.normalizer is not None else []
+    kernel.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
 
 
 def _published_splits(text: str) -> Splits | None:

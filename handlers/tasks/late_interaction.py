@@ -20,18 +20,13 @@ import numpy as np
 from transformers import PreTrainedConfig
 
 from ..batching.rows import Outputs, Row
-from ..batching.tokenization import (
-    check_length,
-    features,
-    lowest_limit,
-    read_in_lower_case,
-    tokenize,
-)
+from ..batching.tokenization import check_length, features, lowest_limit, tokenize
 from ..checkpoints.architecture import FAMILIES_OF_PAGES, base_class_for
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.colbert import OUTPUT, Colbert
 from ..checkpoints.pooling import PoolingHead
 from ..checkpoints.sentence_transformers import SETTINGS
+from ..checkpoints.tokenizer_kernel import read_in_lower_case
 from ..config.handler_section import HandlerSection
 from ..config.messages import quote
 from ..errors import BadRequest, RequestError, WrongCheckpoint, attempt

@@ -26,12 +26,13 @@ from typing_extensions import TypedDict
 
 from ..batching.padding import error_of_rows, run_padded
 from ..batching.rows import MIN_SHARED, Outputs, RowOutcome, after, shared_tokens
-from ..batching.tokenization import Window, check_length, lowest_limit, read_in_lower_case, tokenize
+from ..batching.tokenization import Window, check_length, lowest_limit, tokenize
 from ..checkpoints.architecture import attends_both_ways, base_class_for, is_decoder
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.cross_encoder import OUTPUT, CrossEncoder
 from ..checkpoints.pooling import PoolingHead
 from ..checkpoints.ranking_template import RankingTemplate, WrittenPair, tokens_behind
+from ..checkpoints.tokenizer_kernel import read_in_lower_case
 from ..config.handler_section import HandlerSection
 from ..config.messages import enumerate_names, quote
 from ..errors import RequestError, TextTooLong, Unprocessable, WrongCheckpoint, attempt

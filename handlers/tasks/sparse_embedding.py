@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from typing_extensions import TypedDict
 
 from ..batching.rows import Outputs
-from ..batching.tokenization import Window, check_length, lowest_limit, read_in_lower_case, tokenize
+from ..batching.tokenization import Window, check_length, lowest_limit, tokenize
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.pooling import PoolingHead
 from ..checkpoints.prompts import Prompts
@@ -30,6 +30,7 @@ from ..checkpoints.sentence_transformers import (
     TransformerConfig,
 )
 from ..checkpoints.sparse_router import SparseRouter
+from ..checkpoints.tokenizer_kernel import read_in_lower_case
 from ..config.handler_section import HandlerSection
 from ..errors import RequestError
 from ..types.model_info import ModelOutputs, TaskDescription, Wire

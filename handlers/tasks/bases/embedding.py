@@ -14,13 +14,7 @@ from transformers import BatchEncoding, PreTrainedConfig
 
 from ...batching.padding import Side
 from ...batching.rows import Outputs, Row
-from ...batching.tokenization import (
-    Window,
-    check_length,
-    lowest_limit,
-    read_in_lower_case,
-    tokenize,
-)
+from ...batching.tokenization import Window, check_length, lowest_limit, tokenize
 from ...checkpoints.architecture import attends_both_ways, base_class_for
 from ...checkpoints.checkpoint import Checkpoint
 from ...checkpoints.pooling import PoolingHead
@@ -35,6 +29,7 @@ from ...checkpoints.sentence_transformers import (
     has_modules,
 )
 from ...checkpoints.static_embedding import StaticConfig
+from ...checkpoints.tokenizer_kernel import read_in_lower_case
 from ...config.handler_section import HandlerSection
 from ...errors import BadRequest, RequestError, TextTooLong, WrongCheckpoint, WrongConfig, attempt
 from ...types.embeddings import PROMPT_KEYS, Precision, as_list, in_base64, quantized
