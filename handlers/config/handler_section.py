@@ -118,7 +118,14 @@ def save_modes() -> list[str]:
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=())
+    # YAML has `.inf` and `.nan`, which are no limits that can be compared and waited for.
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        allow_inf_nan=False,
+        protected_namespaces=(),
+    )
 
 
 class Tokenizer(_Section):

@@ -67,8 +67,10 @@ def enumerate_names(
     return separator.join([*shown, f"and {others:,} more"] if others else shown)
 
 
+# What pydantic appends to the location of a key that is wrong.
+KEY = "[key]"
 # For a union, pydantic appends the name of each member that it tried to the location.
-UNION_MEMBER = re.compile(r"(str|int|float|bool)$|\w*\[")
+UNION_MEMBER = re.compile(r"(constrained-)?(str|int|float|bool)$|\w*\[")
 
 
 def describe_validation_error(model: type[BaseModel], error: ValidationError) -> tuple[str, str]:
@@ -86,6 +88,11 @@ def describe_validation_error(model: type[BaseModel], error: ValidationError) ->
     if details["type"] == "value_error":
         problem, _, remedy = str(details["ctx"]["error"]).partition("; ")
         return f"{_dotted(keys)} {problem}".strip(), remedy
+    if details["type"] == "invalid_key" or keys[-1:] == [KEY]:
+        # YAML reads the keys `no`, `on` and `1` as other types.
+        *section, _ = (key for key in _path(keys) if key != KEY)
+        place = f"{_dotted(section)} has" if section else "has"
+        return f"{place} the key {quote(details['input'])}, which is no text", "write it in quotes"
     return _describe_type_error(errors)
 
 

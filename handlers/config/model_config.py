@@ -37,6 +37,8 @@ CONFIG_FILE = "model-config.yaml"
 WARM_UP = "WARM_UP"
 # Of the time that is left; the rest is for the last forward pass and for writing answers.
 COMPUTING_SHARE = 0.8
+# TorchServe ignores what is no `Integer` of Java, with a warning in its log.
+MAX_INTEGER = 2**31 - 1
 
 
 class Torchrun(BaseModel):
@@ -145,6 +147,13 @@ class TorchServeSection(BaseModel):
         description="Installs the model's own requirements into a virtual environment. Needs "
         "`install_py_dep_per_model=true` in `config.properties`.",
     )
+
+    @field_validator("*")
+    @classmethod
+    def _check_integer(cls, value: Any) -> Any:
+        if isinstance(value, int) and value > MAX_INTEGER:
+            raise ValueError(f"is {value}, and TorchServe reads at most {MAX_INTEGER}; lower it")
+        return value
 
     @model_validator(mode="after")
     def _check_workers(self) -> TorchServeSection:

@@ -67,7 +67,16 @@ WRONG = [
         "unknown key handler.max_lenght; did you mean 'max_length'?",
     ),
     (f"{MODE}minWorker: 1\n", "unknown key minWorker; did you mean 'minWorkers'?"),
-    (f"{MODE}1: 2\n", "1 is 1; Keys should be strings."),
+    (f"{MODE}1: 2\n", "has the key 1, which is no text; write it in quotes."),
+    (
+        f"{MODE}  moderation: {{no: x}}\n",
+        "handler.moderation has the key False, which is no text; write it in quotes.",
+    ),
+    (f"{MODE}  device_map: {{0: cpu}}\n", "handler.device_map has the key 0, which is no text"),
+    (f"{MODE}  temperature: .inf\n", "handler.temperature is inf; it should be a finite number"),
+    (f"{MODE}  min_agreement: .nan\n", "handler.min_agreement is nan; it should be a finite"),
+    (f"{MODE}  predict_timeout: .inf\n", "handler.predict_timeout is inf; it should be a finite"),
+    (f"{MODE}batchSize: 3000000000\n", "batchSize is 3000000000, and TorchServe reads at most"),
     (
         f"{MODE}  max_length: '150'\n",
         "handler.max_length is '150'; it should be a valid integer.",
