@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -42,6 +43,8 @@ HANDLERS = ROOT / "handlers"
 LABELS = "index_to_name.json"
 # Folders of an archive in which the kit has files.
 RESERVED = ("handlers/", "MAR-INF/")
+# Its files in the root of an archive.
+KIT_FILES = (HANDLER_FILE, CONFIG_FILE)
 EXCLUDED = frozenset({"__pycache__", "tests"})
 
 
@@ -56,14 +59,13 @@ def contents(
     """Return the files of an archive by their path inside it, sorted.
 
     Extra files, and the contents of extra folders, go to the root of the archive. They may replace
-    checkpoint files such as the labels, but not files of the handler. Exports are kept in
-    `build`.
+    checkpoint files such as the labels, but not files of the kit. Exports are kept in `build`.
 
     Args:
         completed: what :func:`complete` returns for the YAML, where it is known.
 
     Raises:
-        WrongConfig: the YAML file is invalid or an extra file is missing.
+        WrongConfig: the YAML file is invalid, or an extra file is missing or has no place.
         WrongCheckpoint: the checkpoint is missing or incomplete.
     """
     config, added = completed or complete(config_path)
@@ -278,18 +280,47 @@ def _custom_code(config_path: Path, config: ModelConfig) -> dict[str, Path]:
 
 
 def _extra(paths: Iterable[Path]) -> dict[str, Path]:
+    """Return files by their place in the archive.
+
+    Raises:
+        WrongConfig: one is missing, or has the place of another one or of a file of the kit.
+    """
     found: dict[str, Path] = {}
     for path in paths:
         if not path.exists():
             raise WrongConfig("--extra-files", f"there is no {path}", "correct the path")
-        found |= dict(_tree(path)) if path.is_dir() else {path.name: path}
+        for place, file in _tree(path) if path.is_dir() else [(path.name, path)]:
+            other = found.get(place)
+            if place in KIT_FILES or place.startswith(RESERVED):
+                raise WrongConfig(
+                    "--extra-files", f"{file} has the place of a file of the kit", "rename it"
+                )
+            if other is not None and not other.samefile(file):
+                raise WrongConfig(
+                    "--extra-files",
+                    f"{other} and {file} have the same place in the archive, {place}",
+                    "leave one out, or rename it",
+                )
+            found[place] = file
     return found
 
 
 def _tree(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the relative path and path of each file, without caches, tests and hidden files."""
-    for path in folder.rglob("*"):
-        place = path.relative_to(folder)
-        hidden = any(part.startswith(".") or part in EXCLUDED for part in place.parts)
-        if path.is_file() and not hidden and path.suffix != ".pyc":
-            yield place.as_posix(), path
+    """Yield the relative path and path of each file, without caches, tests and hidden files.
+
+    Links to folders are followed, unless they lead to a folder that they are in.
+    """
+    for parent, folders, names in os.walk(folder, followlinks=True):
+        place = Path(parent)
+        folders[:] = [name for name in folders if _is_packed(name) and _leads_on(place / name)]
+        for path in (place / name for name in names if _is_packed(name)):
+            if path.is_file() and path.suffix != ".pyc":
+                yield path.relative_to(folder).as_posix(), path
+
+
+def _is_packed(name: str) -> bool:
+    return not name.startswith(".") and name not in EXCLUDED
+
+
+def _leads_on(folder: Path) -> bool:
+    return not folder.parent.resolve().is_relative_to(folder.resolve())

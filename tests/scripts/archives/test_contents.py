@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from hf_serve.handlers.config.model_config import CONFIG_FILE
 from hf_serve.handlers.errors import WrongCheckpoint, WrongConfig
 from hf_serve.handlers.export.fidelity_report import FidelityReport
 from hf_serve.handlers.formats import Choice
 from hf_serve.scripts.archives.contents import contents, sources_of
+from hf_serve.scripts.archives.manifest import HANDLER_FILE
 from tests import tiny
 from tests.sentences import refused
 from tests.standins.archives import write_weightless, write_yaml
@@ -145,16 +147,42 @@ def test_extra_files_go_to_the_root_and_replace_checkpoint_files(
     labels.write_text('{"0": "no"}')
     (folder / "deep").mkdir(parents=True)
     (folder / "deep" / "notes.txt").touch()
+    (folder / "linked").symlink_to(folder / "deep")
+    (folder / "deep" / "up").symlink_to(folder)
 
     parts = contents(config_path, extra_files=[labels, folder], handlers=handlers)
 
     assert parts["index_to_name.json"] == labels
     assert parts["deep/notes.txt"] == folder / "deep" / "notes.txt"
+    assert parts["linked/notes.txt"] == folder / "linked" / "notes.txt"
+    assert not [name for name in parts if "up/" in name]
 
 
 def test_a_missing_extra_file_is_an_error(config_path: Path, handlers: Path) -> None:
     with refused(WrongConfig, "nowhere.txt"):
         contents(config_path, extra_files=[Path("nowhere.txt")], handlers=handlers)
+
+
+@pytest.mark.parametrize("name", [CONFIG_FILE, HANDLER_FILE, "handlers/engine.py"])
+def test_an_extra_file_is_no_file_of_the_kit(
+    tmp_path: Path, config_path: Path, handlers: Path, name: str
+) -> None:
+    file = tmp_path / "more" / name
+    file.parent.mkdir(parents=True)
+    file.touch()
+    with refused(WrongConfig, "--extra-files", str(file)):
+        contents(config_path, extra_files=[tmp_path / "more"], handlers=handlers)
+
+
+def test_two_extra_files_of_one_name_are_refused(
+    tmp_path: Path, config_path: Path, handlers: Path
+) -> None:
+    files = [tmp_path / folder / "index_to_name.json" for folder in ("a", "b")]
+    for file in files:
+        file.parent.mkdir()
+        file.touch()
+    with refused(WrongConfig, "--extra-files", *map(str, files)):
+        contents(config_path, extra_files=files, handlers=handlers)
 
 
 def test_the_error_for_a_missing_checkpoint_names_both_commands(
