@@ -30,7 +30,7 @@ from hf_serve.handlers.export.fidelity import compare_outputs
 from hf_serve.handlers.export.fidelity_report import FidelityReport
 from hf_serve.handlers.telemetry.metrics import Meter
 from hf_serve.handlers.types.request import Request
-from hf_serve.scripts.archives.formats import ARCHIVE_FORMATS
+from hf_serve.scripts.archives.archive_formats import ARCHIVE_FORMATS
 from hf_serve.scripts.archives.packing import pack
 from hf_serve.scripts.installation import ROOT
 from hf_serve.scripts.paths import BUILD

@@ -26,7 +26,7 @@ from hf_serve.hosts.archive_handlers import (
     pick_device,
     prepare_process,
 )
-from hf_serve.hosts.supported import require_one_process
+from hf_serve.hosts.one_process import require_one_process
 
 Respond = Callable[[HttpResponse, bool], None]
 Report = Callable[[Meter, float], None]

@@ -20,7 +20,7 @@ from runpy import run_path
 from typing import Any
 
 import hf_serve
-from hf_serve.hosts.mar import Mar, WrongMar, is_mar
+from hf_serve.hosts.mar_reader import Mar, WrongMar, is_mar
 
 MANIFEST = Path("MAR-INF") / "MANIFEST.json"
 FOLDER_VARIABLE = "UNPACKED_ARCHIVES"

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from hf_serve.handlers.config.handler_section import modes
 from hf_serve.handlers.config.messages import suggest
-from hf_serve.handlers.config.task_names import suggest_mode
+from hf_serve.handlers.config.task_aliases import suggest_mode
 from hf_serve.handlers.process.resources import available_cores
 from hf_serve.hosts.command_line import INTERRUPTED, plain_errors
 from hf_serve.scripts.benchmark.report import describe, plot, recommended, table

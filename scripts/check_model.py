@@ -15,7 +15,7 @@ from rich.table import Table
 
 from hf_serve.handlers.config.handler_section import CUSTOM_MODE, HandlerSection, modes
 from hf_serve.handlers.config.model_config import ModelConfig
-from hf_serve.handlers.config.task_names import suggest_mode
+from hf_serve.handlers.config.task_aliases import suggest_mode
 from hf_serve.handlers.errors import WrongConfig
 from hf_serve.hosts.command_line import plain_errors
 from hf_serve.scripts.hub.catalogue import find_in_catalogue

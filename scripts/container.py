@@ -20,7 +20,7 @@ from hf_serve.handlers.checkpoints.checkpoint_files import CONFIG
 from hf_serve.handlers.checkpoints.unread_files import CODE
 from hf_serve.handlers.config.documents import parse_yaml
 from hf_serve.handlers.config.handler_section import modes
-from hf_serve.handlers.config.task_names import mode_of_task
+from hf_serve.handlers.config.task_aliases import mode_of_task
 from hf_serve.handlers.errors import KitError, WrongConfig
 from hf_serve.hosts.archives import MANIFEST, SUFFIXES
 from hf_serve.hosts.command_line import plain_errors

@@ -18,8 +18,8 @@ from hf_serve.handlers.checkpoints.unread_files import describe_unread_of, unrea
 from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.errors import KitError
 from hf_serve.hosts.command_line import plain_errors
+from hf_serve.scripts.archives.archive_formats import FormatName
 from hf_serve.scripts.archives.contents import requirements_of
-from hf_serve.scripts.archives.formats import FormatName
 from hf_serve.scripts.archives.load_check import share_imports
 from hf_serve.scripts.archives.packing import Archive, pack
 from hf_serve.scripts.archives.sbom import write_sbom

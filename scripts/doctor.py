@@ -24,7 +24,7 @@ from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig
 from hf_serve.handlers.errors import KitError
 from hf_serve.handlers.process.resources import cpu_quota, memory_limit
 from hf_serve.hosts.command_line import plain_errors
-from hf_serve.hosts.mar import Mar, WrongMar
+from hf_serve.hosts.mar_reader import Mar, WrongMar
 from hf_serve.scripts.archives.manifest import MANIFEST_FILE
 from hf_serve.scripts.archives.model_store import list_archives, why_unreadable
 from hf_serve.scripts.archives.verification import verify_archive

@@ -23,7 +23,7 @@ from rich.console import Console
 from hf_serve.handlers.config.documents import parse_json, parse_yaml
 from hf_serve.handlers.config.handler_section import CHECKPOINT, CUSTOM_MODE, HandlerSection, modes
 from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig
-from hf_serve.handlers.config.task_names import suggest_mode
+from hf_serve.handlers.config.task_aliases import suggest_mode
 from hf_serve.handlers.errors import KitError
 from hf_serve.hosts.asgi.pool_limits import (
     LOAD_SECONDS,

@@ -87,12 +87,13 @@ _seen: defaultdict[str, set[str]] = defaultdict(set)
 _rewrites = False
 _BASES = rf"{re.escape(tempfile.gettempdir())}(?:/pytest-of-[^/]+/pytest-\d+)?(?:/popen-gw\d+)?"
 _VOLATILE = (
+    # First, as the checkout may be in the folder of temporary files.
+    (re.compile(rf"{re.escape(str(ROOT))}/"), ""),
     (re.compile(rf"{_BASES}/[^/\s'\":;,)]+"), "TMP"),
     # The error of a library is cut to a length, to which the path contributes.
     (re.compile(r"(\([^()]*TMP[^\s'\"()]*)[^()]*\)"), r"\1…)"),
     # So is a traceback of TorchScript, to which the path of this file contributes.
     (re.compile(r'File "[^"]*", line \d+.*?(?=\)[;.])', re.DOTALL), "…"),
-    (re.compile(rf"{re.escape(str(ROOT))}/"), ""),
     (re.compile(r"(127\.0\.0\.1|localhost):\d+"), r"\1:PORT"),
     (re.compile(r"\b([Pp]ort) \d+"), r"\1 PORT"),
     (re.compile(r"\b(disk has) [\d,]+"), r"\1 N"),

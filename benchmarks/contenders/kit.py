@@ -15,7 +15,7 @@ from hf_serve.handlers import formats
 from hf_serve.handlers.checkpoints.dtypes import pick_dtype
 from hf_serve.handlers.config.handler_section import HandlerSection
 from hf_serve.handlers.config.model_config import ModelConfig
-from hf_serve.scripts.archives.formats import ARCHIVE_FORMATS
+from hf_serve.scripts.archives.archive_formats import ARCHIVE_FORMATS
 from hf_serve.scripts.archives.packing import Archive, pack
 from hf_serve.scripts.paths import BUILD, MODEL_CONFIGS
 

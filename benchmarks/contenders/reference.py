@@ -14,8 +14,8 @@ import yaml
 
 from benchmarks.contenders.torchserve import TorchServeContender
 from hf_serve.handlers.config.model_config import CONFIG_FILE
+from hf_serve.scripts.archives.archive_formats import ARCHIVE_FORMATS
 from hf_serve.scripts.archives.contents import Contents
-from hf_serve.scripts.archives.formats import ARCHIVE_FORMATS
 from hf_serve.scripts.archives.manifest import MANIFEST_FILE, manifest
 
 HANDLER = Path(__file__).with_name("reference_handler.py")

@@ -20,7 +20,7 @@ from hf_serve.handlers.engine import Engine
 from hf_serve.handlers.process.packages import silence_libraries
 from hf_serve.handlers.process.resources import limit_memory_growth
 from hf_serve.handlers.types.request import Request
-from hf_serve.scripts.archives.formats import ARCHIVE_FORMATS
+from hf_serve.scripts.archives.archive_formats import ARCHIVE_FORMATS
 from hf_serve.scripts.archives.packing import pack
 
 MODE = "sentence_ranking"

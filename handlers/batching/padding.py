@@ -159,7 +159,7 @@ def run_padded(
         except Exception as error:  # noqa: BLE001 - errors of libraries are raised again
             failure = error_of_rows(error)
         if failure:
-            if not runs_in_halves(failure, group, waiting):
+            if not queue_halves(failure, group, waiting):
                 for index in group:
                     results[index] = failure
             continue
@@ -289,7 +289,7 @@ def run_by_shape(
         except Exception as error:  # noqa: BLE001 - errors of libraries are raised again
             failure = error_of_rows(error)
         if failure:
-            if not runs_in_halves(failure, group, waiting):
+            if not queue_halves(failure, group, waiting):
                 for index in group:
                     results[index] = failure
             continue
@@ -414,8 +414,8 @@ def error_of_rows(error: Exception) -> RequestError:
     raise error
 
 
-def runs_in_halves(error: RequestError, group: list[Item], waiting: deque[list[Item]]) -> bool:
-    """Return whether the halves of a group run next, as memory does not suffice for all of it.
+def queue_halves(error: RequestError, group: list[Item], waiting: deque[list[Item]]) -> bool:
+    """Have the halves of a group run next if memory does not suffice for all of it; return whether.
 
     Call it after the `except` clause, where the error keeps tensors no more.
     """

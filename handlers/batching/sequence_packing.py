@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 
 from ..telemetry.metrics import Meter
-from .padding import Batch, HostCopy, Padding, error_of_rows, runs_in_halves
+from .padding import Batch, HostCopy, Padding, error_of_rows, queue_halves
 from .rows import Outputs, Postprocess, Row, RowOutcome, unprocessed
 
 # Candidate row widths. Wider rows cost more because attention is quadratic. Widths are multiples of
@@ -237,7 +237,7 @@ def run_packed(
         except Exception as error:  # noqa: BLE001 - errors of libraries are raised again
             failure = error_of_rows(error)
         if failure:
-            if not runs_in_halves(failure, group, waiting):
+            if not queue_halves(failure, group, waiting):
                 for text in packed.texts:
                     results[text.index] = failure
             continue

@@ -21,7 +21,7 @@ from pydantic import (
 
 from ..registry import FORMATS, TASKS, Registry
 from .messages import enumerate_names, quote, suggest
-from .task_names import suggest_mode
+from .task_aliases import suggest_mode
 
 EngineName = Literal["vllm"]
 DType = Literal["float32", "bfloat16", "float16", "auto"]

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 
 from ..batching.rows import ADAPTER_IDS
 from ..batching.sequence_packing import COLUMNS, ROWS
-from ..checkpoints.lora import HEADS, PREFIX, AdapterFolders, LoraFiles
+from ..checkpoints.lora_files import HEADS, PREFIX, AdapterFolders, LoraFiles
 from ..checkpoints.pooling import ModelWithPooling
 from ..compat.transformers import linear_sizes
 from ..config.messages import enumerate_names, quote

@@ -23,7 +23,7 @@ from ..batching.sequence_packing import PackedBatch, pack
 from ..checkpoints.architecture import is_encoder
 from ..checkpoints.diffusion import DiffusionCheckpoint
 from ..checkpoints.dtypes import quantization_method
-from ..checkpoints.lora import AdapterFolders
+from ..checkpoints.lora_files import AdapterFolders
 from ..checkpoints.model_spec import ModelSpec, specify_assistant
 from ..checkpoints.placement import log_placement
 from ..checkpoints.pooling import ModelWithPooling, TextSlots

@@ -19,7 +19,7 @@ from .grammar import MAX_CHARACTERS, CompiledGrammar, GrammarCompiler, check_len
 from .json_schemas import Schema, closed, json_rule, relaxed
 from .reasoning import Thoughts
 from .structural_tag import Format, compact_json, literal, matching, sequence
-from .tool_calls import ANY_TEXT, ToolUse
+from .tool_call_grammar import ANY_TEXT, ToolCallGrammar
 
 Relax = Callable[[Sequence[Schema]], Sequence[Schema]]
 # A slash ends a regular expression in Lark, unless a backslash is before it.
@@ -40,7 +40,7 @@ class TextGrammar:
     """
 
     answer: Grammar | None
-    calls: ToolUse | None
+    calls: ToolCallGrammar | None
     compiler: GrammarCompiler = field(repr=False)
     thoughts: Thoughts | None = None
 

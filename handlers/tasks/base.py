@@ -17,7 +17,7 @@ from ..batching.rows import BaseRow, Outputs, RowOutcome, require_outputs
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.checkpoint_files import CONFIG, model_type_in
 from ..checkpoints.graph_inputs import GraphInputs
-from ..checkpoints.lora import AdapterFolders
+from ..checkpoints.lora_files import AdapterFolders
 from ..checkpoints.model_spec import ModelSpec
 from ..checkpoints.pooling import PoolingHead
 from ..checkpoints.temperature_scaling import temperature_of, with_temperature

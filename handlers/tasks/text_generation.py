@@ -48,7 +48,7 @@ from ..generation.parameters import GenerationParameters
 from ..generation.reasoning import ReasoningSyntax, Thoughts, find_reasoning, template_text
 from ..generation.stopping import GenerationState
 from ..generation.text_grammar import TextGrammar
-from ..generation.tool_calls import ToolUse
+from ..generation.tool_call_grammar import ToolCallGrammar
 from ..generation.tool_syntaxes import find_tool_syntax
 from ..model import Model
 from ..process.deadline import NO_DEADLINE, Deadline
@@ -368,7 +368,7 @@ class Task(GenerationTask[Any]):
         calls = None
         if item.syntax and item.syntax.tools:
             required, parallel = parameters.calls_required, parameters.parallel
-            calls = ToolUse(tools, item.syntax.tools, required, parallel)
+            calls = ToolCallGrammar(tools, item.syntax.tools, required, parallel)
         grammar = TextGrammar(parameters.grammar, calls, self._grammars, thoughts)
         return replace(item, grammar=grammar)
 

@@ -38,7 +38,7 @@ from hf_serve.hosts.asgi.model_process import ProcessOptions
 from hf_serve.hosts.asgi.pool_limits import PoolLimits
 from hf_serve.hosts.asgi.served_files import YAMLS, Changes, NameTaken, ServedFiles, name_of
 from hf_serve.hosts.command_line import sentence_of
-from hf_serve.hosts.mar import Mar, WrongMar, is_mar
+from hf_serve.hosts.mar_reader import Mar, WrongMar, is_mar
 
 # A load that takes longer has failed, and a process that does not end on SIGTERM is killed.
 START_SECONDS, STOP_SECONDS = 600.0, 10.0

@@ -20,7 +20,7 @@ from hf_serve.hosts.archives import MANIFEST, ArchiveError
 from hf_serve.hosts.asgi.backend import ModelEntry, State
 from hf_serve.hosts.asgi.served_files import ServedFiles
 from hf_serve.hosts.command_line import sentence_of
-from hf_serve.hosts.mar import Mar, WrongMar
+from hf_serve.hosts.mar_reader import Mar, WrongMar
 
 POLL_SECONDS = 1.0
 # A version loads its model, which can take minutes.

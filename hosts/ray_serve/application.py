@@ -28,9 +28,9 @@ from hf_serve.handlers.process.resources import available_cores
 from hf_serve.hosts.archives import open_archive
 from hf_serve.hosts.asgi.application import Application, Settings
 from hf_serve.hosts.defaults import MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES, OFFLINE, QUEUE_SIZE
+from hf_serve.hosts.one_process import require_one_process
 from hf_serve.hosts.ray_serve.ingress import MODEL, RayBackend
 from hf_serve.hosts.ray_serve.replica import Replica
-from hf_serve.hosts.supported import require_one_process
 
 # Requests that the routes hold at once; before, the queue of a model is full.
 MAX_HELD_REQUESTS = 4096

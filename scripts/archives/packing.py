@@ -17,6 +17,12 @@ from hf_serve.handlers.checkpoints.trial_results import FILE as TRIALS
 from hf_serve.handlers.export.fidelity_report import FILE as QUALITY
 from hf_serve.handlers.export.fidelity_report import FidelityReport
 from hf_serve.handlers.formats import CHOICE_FILE, Choice
+from hf_serve.scripts.archives.archive_formats import (
+    ARCHIVE_FORMATS,
+    ArchiveFormat,
+    FormatName,
+    is_current_mar,
+)
 from hf_serve.scripts.archives.contents import (
     HANDLERS,
     Contents,
@@ -27,12 +33,6 @@ from hf_serve.scripts.archives.contents import (
     sums_in,
     with_sums,
     with_trials,
-)
-from hf_serve.scripts.archives.formats import (
-    ARCHIVE_FORMATS,
-    ArchiveFormat,
-    FormatName,
-    is_current_mar,
 )
 from hf_serve.scripts.archives.load_check import SharedImports, TrialRecords, check_loads
 from hf_serve.scripts.archives.model_store import versioned as versioned_name

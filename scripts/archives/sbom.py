@@ -32,7 +32,7 @@ from hf_serve.handlers.config.handler_section import CHECKPOINT
 from hf_serve.handlers.config.model_config import CONFIG_FILE
 from hf_serve.handlers.errors import KitError
 from hf_serve.handlers.formats import CHOICE_FILE
-from hf_serve.hosts.mar import Mar, WrongMar
+from hf_serve.hosts.mar_reader import Mar, WrongMar
 from hf_serve.scripts.archives.manifest import MANIFEST_FILE, timestamp
 from hf_serve.scripts.installation import DISTRIBUTION
 

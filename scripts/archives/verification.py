@@ -23,7 +23,7 @@ from hf_serve.handlers.checkpoints.archive_signature import (
     verify_signature,
 )
 from hf_serve.handlers.config.documents import parse_json
-from hf_serve.hosts.mar import CHUNK, MAX_READ, Mar, WrongMar
+from hf_serve.hosts.mar_reader import CHUNK, MAX_READ, Mar, WrongMar
 from hf_serve.scripts.archives.manifest import MANIFEST_FILE
 from hf_serve.scripts.archives.model_store import split
 

@@ -27,9 +27,9 @@ from hf_serve.handlers.checkpoints.checkpoint_files import (
     static_folder,
     weights_file,
 )
-from hf_serve.handlers.checkpoints.lora import FILES as LORA_FILES
-from hf_serve.handlers.checkpoints.lora import FOLDER as ADAPTERS
-from hf_serve.handlers.checkpoints.lora import LABEL_FILES, LoraFiles, adapter_folder
+from hf_serve.handlers.checkpoints.lora_files import FILES as LORA_FILES
+from hf_serve.handlers.checkpoints.lora_files import FOLDER as ADAPTERS
+from hf_serve.handlers.checkpoints.lora_files import LABEL_FILES, LoraFiles, adapter_folder
 from hf_serve.handlers.checkpoints.unread_files import QUANTIZED, SETFIT, TEKKEN
 from hf_serve.handlers.config.handler_section import HandlerSection
 from hf_serve.handlers.errors import WrongCheckpoint

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hf_serve.handlers import tasks
 from hf_serve.handlers.checkpoints.checkpoint_files import files_in
-from hf_serve.handlers.checkpoints.lora import (
+from hf_serve.handlers.checkpoints.lora_files import (
     CONFIG_FILE,
     FILES,
     LABEL_FILES,

@@ -30,7 +30,7 @@ from hf_serve.handlers.compat.transformers import has_model, model_classes
 from hf_serve.handlers.config.documents import parse_yaml, read_json
 from hf_serve.handlers.config.handler_section import HandlerSection, modes
 from hf_serve.handlers.config.messages import enumerate_names
-from hf_serve.handlers.config.task_names import MODES_OF_HUB_TASKS
+from hf_serve.handlers.config.task_aliases import MODES_OF_HUB_TASKS
 from hf_serve.handlers.errors import KitError, WrongCheckpoint
 
 # Of the modes that load the same class, the one for a checkpoint of which nothing else is known.

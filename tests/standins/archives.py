@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from hf_serve.scripts.archives.archive_formats import ARCHIVE_FORMATS
 from hf_serve.scripts.archives.contents import with_sums
-from hf_serve.scripts.archives.formats import ARCHIVE_FORMATS
 from hf_serve.scripts.archives.manifest import manifest
 from hf_serve.scripts.archives.model_store import split
 

@@ -13,7 +13,7 @@ from hf_serve.handlers.errors import WrongCheckpoint
 from hf_serve.handlers.export.fidelity_report import FidelityReport
 from hf_serve.handlers.formats import export
 from hf_serve.handlers.types.request import Request
-from hf_serve.scripts.archives.formats import ARCHIVE_FORMATS
+from hf_serve.scripts.archives.archive_formats import ARCHIVE_FORMATS
 from hf_serve.scripts.archives.packing import pack
 from tests import sounds
 from tests.handlers.formats.test_image_graphs import formats_without_export

@@ -16,7 +16,7 @@ import pytest
 from hf_serve.handlers import formats, tasks
 from hf_serve.handlers.config.handler_section import modes, save_modes
 from hf_serve.handlers.errors import ConfigError
-from hf_serve.scripts.archives.formats import ARCHIVE_FORMATS
+from hf_serve.scripts.archives.archive_formats import ARCHIVE_FORMATS
 from tests.samples import format_params, keys_of, requests_of
 from tests.sentences import refused
 from tests.serving import Served, differences

@@ -15,7 +15,7 @@ from hf_serve.handlers.errors import BadRequest, RequestTooLarge
 from hf_serve.handlers.generation.grammar import GrammarCompiler
 from hf_serve.handlers.generation.reasoning import THINK, Thoughts
 from hf_serve.handlers.generation.text_grammar import TextGrammar
-from hf_serve.handlers.generation.tool_calls import ToolUse
+from hf_serve.handlers.generation.tool_call_grammar import ToolCallGrammar
 from hf_serve.handlers.generation.tool_syntaxes import HERMES
 from hf_serve.handlers.generation.tool_syntaxes.base import ToolCall
 from hf_serve.handlers.types.structured_output import Grammar, Tool
@@ -61,7 +61,9 @@ def tool(schema: Any, *, strict: bool | None = None, name: str = "look") -> Tool
 
 
 def calling(grammars: GrammarCompiler, *tools: Tool) -> TextGrammar:
-    return TextGrammar(None, ToolUse(tools, HERMES, required=False, parallel=True), grammars)
+    return TextGrammar(
+        None, ToolCallGrammar(tools, HERMES, required=False, parallel=True), grammars
+    )
 
 
 def matches(tokenizer: Any, grammar: TextGrammar, text: str) -> bool:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from hf_serve.scripts.archives.archive_formats import ARCHIVE_FORMATS
 from hf_serve.scripts.archives.contents import contents
-from hf_serve.scripts.archives.formats import ARCHIVE_FORMATS
 from hf_serve.scripts.archives.load_check import ArchiveLoadError, check_loads, share_imports
 from tests.sentences import refused
 from tests.standins.archives import write_handlers

@@ -53,7 +53,7 @@ def test_an_archive_that_would_not_change_is_not_read(again: Pack, tmp_path: Pat
 
 def overhead(path: Path) -> int:
     """Return the bytes of headers and directory of a .mar."""
-    from hf_serve.hosts.mar import Mar  # noqa: PLC0415
+    from hf_serve.hosts.mar_reader import Mar  # noqa: PLC0415
 
     with Mar(path) as mar:
         return path.stat().st_size - sum(entry.size for entry in mar.entries)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hf_serve.scripts.archives.formats import ARCHIVE_FORMATS
+from hf_serve.scripts.archives.archive_formats import ARCHIVE_FORMATS
 from hf_serve.scripts.archives.load_check import ArchiveLoadError
 from hf_serve.scripts.archives.packing import pack
 from hf_serve.scripts.hub.staging import InsufficientDiskSpace

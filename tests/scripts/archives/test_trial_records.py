@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hf_serve.handlers.checkpoints.archive_signature import SUMS, sums_of
-from hf_serve.scripts.archives.formats import ARCHIVE_FORMATS, FormatName
+from hf_serve.scripts.archives.archive_formats import ARCHIVE_FORMATS, FormatName
 from hf_serve.scripts.archives.load_check import check_loads
 from hf_serve.scripts.archives.packing import Archive, pack
 from hf_serve.scripts.archives.verification import verify_archive

@@ -1,4 +1,4 @@
-"""Archives are checked before their code runs; `tests/hosts/test_mar.py` has changed .mar files."""
+"""Archives are checked before their code runs; `test_mar_reader.py` has changed .mar files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hf_serve.handlers.checkpoints.archive_signature import (
     DamagedArchive,
     UntrustedArchive,
 )
-from hf_serve.hosts.mar import MAX_READ
+from hf_serve.hosts.mar_reader import MAX_READ
 from hf_serve.scripts.archives.verification import signed_digest, unpack_signed, verify_archive
 from tests.sentences import refused
 from tests.standins.archives import ECHO, write_archive

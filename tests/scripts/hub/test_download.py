@@ -359,7 +359,7 @@ def test_an_archive_has_the_adapters(adapted: Path) -> None:
     assert packed == {f"adapters/{name}/{file}" for name in ("french", "dutch") for file in FILES}
 
 
-@pytest.mark.nightly  # handlers/checkpoints/test_lora.py loads them, test_archive.py an archive.
+@pytest.mark.nightly  # test_lora_files.py loads them, test_archive.py an archive.
 def test_an_archive_loads_with_its_adapters(adapted: Path, tmp_path: Path) -> None:
     assert pack(adapted, export_path=tmp_path / "store").made
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from hf_serve.handlers.checkpoints.archive_signature import UntrustedArchive
-from hf_serve.scripts.archives.formats import ARCHIVE_FORMATS
+from hf_serve.scripts.archives.archive_formats import ARCHIVE_FORMATS
 from hf_serve.scripts.archives.manifest import manifest
 from hf_serve.scripts.serving.ports import PortInUse
 from hf_serve.scripts.serving.processes import group_members

@@ -6,7 +6,7 @@ import pytest
 
 from hf_serve.handlers.config.handler_section import modes
 from hf_serve.handlers.config.model_config import ModelConfig
-from hf_serve.handlers.config.task_names import (
+from hf_serve.handlers.config.task_aliases import (
     MODES_OF_HUB_TASKS,
     MODES_OF_OTHER_TASKS,
     mode_of_task,

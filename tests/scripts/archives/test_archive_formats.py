@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hf_serve.scripts.archives.formats import ARCHIVE_FORMATS, FormatName, is_current_mar
+from hf_serve.scripts.archives.archive_formats import ARCHIVE_FORMATS, FormatName, is_current_mar
 
 DATA_DESCRIPTOR = 0x08
 

@@ -20,10 +20,10 @@ from hf_serve.handlers.checkpoints.archive_signature import (
     sign,
     sums_of,
 )
-from hf_serve.hosts import mar as mar_module
+from hf_serve.hosts import mar_reader as mar_module
 from hf_serve.hosts.archives import FOLDER_VARIABLE, ArchiveError, open_archive
-from hf_serve.hosts.mar import Mar, WrongMar
-from hf_serve.scripts.archives.formats import ARCHIVE_FORMATS
+from hf_serve.hosts.mar_reader import Mar, WrongMar
+from hf_serve.scripts.archives.archive_formats import ARCHIVE_FORMATS
 from hf_serve.scripts.archives.manifest import MANIFEST_FILE, manifest
 from hf_serve.scripts.archives.verification import signed_digest, unpack_signed, verify_archive
 from tests.sentences import refused

@@ -17,7 +17,7 @@ from hf_serve.handlers.errors import Unprocessable
 from hf_serve.handlers.generation.grammar import GrammarCompiler
 from hf_serve.handlers.generation.message import MessageReader, MessageSyntax
 from hf_serve.handlers.generation.reasoning import THINK
-from hf_serve.handlers.generation.tool_calls import ToolUse
+from hf_serve.handlers.generation.tool_call_grammar import ToolCallGrammar
 from hf_serve.handlers.generation.tool_syntaxes import (
     HERMES,
     LLAMA,
@@ -74,7 +74,7 @@ def compiler_of(tokenizer: Any) -> GrammarCompiler:
     return GrammarCompiler(tokenizer, WIDTH, frozenset([int(tokenizer.eos_token_id)]))
 
 
-def matches(tokenizer: Any, use: ToolUse, text: str, answer: str | None = None) -> bool:
+def matches(tokenizer: Any, use: ToolCallGrammar, text: str, answer: str | None = None) -> bool:
     """Return whether a text is complete by the grammar of its calls."""
     compiler = compiler_of(tokenizer)
     matcher = compiler.compile(use.lark(compiler.literal, answer)).matcher()
@@ -170,7 +170,7 @@ def test_a_stream_reads_each_character_a_few_times(
 
 @every_syntax
 def test_a_required_call_is_all_of_the_text(tokenizer: Any, syntax: ToolSyntax) -> None:
-    use = ToolUse(TOOLS, syntax, required=True, parallel=True)
+    use = ToolCallGrammar(TOOLS, syntax, required=True, parallel=True)
     for call in CALLS:
         assert matches(tokenizer, use, syntax.write([call]))
     assert matches(tokenizer, use, syntax.write(CALLS)) is (syntax.separator is not None)
@@ -180,14 +180,14 @@ def test_a_required_call_is_all_of_the_text(tokenizer: Any, syntax: ToolSyntax) 
 
 @every_syntax
 def test_without_parallel_calls_there_is_one(tokenizer: Any, syntax: ToolSyntax) -> None:
-    use = ToolUse(TOOLS, syntax, required=True, parallel=False)
+    use = ToolCallGrammar(TOOLS, syntax, required=True, parallel=False)
     assert matches(tokenizer, use, syntax.write(CALLS[:1]))
     assert not matches(tokenizer, use, syntax.write(CALLS))
 
 
 @every_syntax
 def test_a_free_text_may_have_calls_and_only_valid_ones(tokenizer: Any, syntax: ToolSyntax) -> None:
-    use = ToolUse(TOOLS, syntax, required=False, parallel=True)
+    use = ToolCallGrammar(TOOLS, syntax, required=False, parallel=True)
     wrong = [
         ToolCall("weather", '{"city": "Rome"}'),
         ToolCall("weather", "{}"),
@@ -205,7 +205,7 @@ def test_a_free_text_may_have_calls_and_only_valid_ones(tokenizer: Any, syntax: 
 
 @pytest.mark.parametrize("syntax", [HERMES, MISTRAL])
 def test_a_text_with_a_grammar_has_it_or_calls(tokenizer: Any, syntax: ToolSyntax) -> None:
-    use = ToolUse(TOOLS, syntax, required=False, parallel=True)
+    use = ToolCallGrammar(TOOLS, syntax, required=False, parallel=True)
     answer = '%json {"type": "object", "properties": {"a": {"type": "integer"}}}'
     assert matches(tokenizer, use, '{"a": 1}', answer)
     assert matches(tokenizer, use, syntax.write(CALLS[:1]), answer)
@@ -213,7 +213,7 @@ def test_a_text_with_a_grammar_has_it_or_calls(tokenizer: Any, syntax: ToolSynta
 
 
 def test_a_call_of_plain_json_excludes_a_grammar() -> None:
-    use = ToolUse(TOOLS, LLAMA, required=False, parallel=True)
+    use = ToolCallGrammar(TOOLS, LLAMA, required=False, parallel=True)
     with refused(Unprocessable):
         use.lark(json.dumps, "/a/")
 
@@ -222,7 +222,7 @@ def test_a_call_of_plain_json_excludes_a_grammar() -> None:
 def test_random_tokens_become_valid_calls(tokenizer: Any, syntax: ToolSyntax) -> None:
     end = int(tokenizer.eos_token_id)
     compiler = GrammarCompiler(tokenizer, WIDTH, frozenset([end]))
-    use = ToolUse(TOOLS, syntax, required=True, parallel=False)
+    use = ToolCallGrammar(TOOLS, syntax, required=True, parallel=False)
     grammar = compiler.compile(use.lark(compiler.literal, None))
     for seed in range(9):
         matcher, random, ids = grammar.matcher(), np.random.default_rng(seed), list[int]()
@@ -325,7 +325,7 @@ def test_arguments_of_each_type_are_written_and_read(
     tokenizer: Any, syntax: ToolSyntax, arguments: dict[str, Any]
 ) -> None:
     call = ToolCall("find", json.dumps(arguments, ensure_ascii=False))
-    use = ToolUse([FOUND], syntax, required=True, parallel=True)
+    use = ToolCallGrammar([FOUND], syntax, required=True, parallel=True)
     written = syntax.write([call])
     assert matches(tokenizer, use, written), written
     (found,) = syntax.calls(written, {"find": arguments_schema(FOUND)})
@@ -395,7 +395,7 @@ def check_written_and_read(
     tokenizer: Any, syntax: ToolSyntax, schema: dict[str, Any], arguments: dict[str, Any]
 ) -> None:
     """Check that the grammar of a tool has a call with some arguments, and that it is read."""
-    use = ToolUse([tool("find", schema)], syntax, required=True, parallel=True)
+    use = ToolCallGrammar([tool("find", schema)], syntax, required=True, parallel=True)
     written = syntax.write([ToolCall("find", json.dumps(arguments, ensure_ascii=False))])
     assert matches(tokenizer, use, written), written
     (found,) = syntax.calls(written, {"find": arguments_schema(use.tools[0])})

@@ -20,7 +20,7 @@ ANY_TEXT = r"/(.|\n)*/"
 
 
 @dataclass(frozen=True)
-class ToolUse:
+class ToolCallGrammar:
     """The calls that a text may have, or must have if they are required."""
 
     tools: Sequence[Tool]
@@ -70,7 +70,7 @@ class ToolUse:
             return text_until(self.syntax.opening, calls)
         return any_of(matching(_no_call(self.syntax.begins)), calls)
 
-    def relaxed(self, relax: Callable[[Sequence[Schema]], Sequence[Schema]]) -> ToolUse:
+    def relaxed(self, relax: Callable[[Sequence[Schema]], Sequence[Schema]]) -> ToolCallGrammar:
         """Return the calls with the schemas of tools that are not strict changed by a function."""
         lenient = [each for each in self.tools if not each.function.strict]
         schemas = iter(relax([arguments_schema(each) for each in lenient]) if lenient else ())

@@ -17,7 +17,7 @@ from operator import eq
 from pathlib import Path
 from typing import IO, Literal
 
-from hf_serve.hosts.mar import Mar
+from hf_serve.hosts.mar_reader import Mar
 from hf_serve.scripts.archives.contents import Contents, size_of
 from hf_serve.scripts.archives.manifest import timestamp
 

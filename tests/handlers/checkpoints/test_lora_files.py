@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from hf_serve.handlers.checkpoints.lora import LoraFiles, adapter_folder
+from hf_serve.handlers.checkpoints.lora_files import LoraFiles, adapter_folder
 from hf_serve.handlers.config.messages import quote
 from hf_serve.handlers.errors import WrongCheckpoint
 from tests.sentences import refused
