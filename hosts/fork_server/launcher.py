@@ -59,8 +59,11 @@ def fork_worker(path: str, arguments: list[str]) -> socket.socket:
     """
     connection = connect_socket()
     connection.settimeout(GREETING_SECONDS)
-    connection.connect(path)
-    greeting = receive(connection)
+    try:
+        connection.connect(path)
+        greeting = receive(connection)
+    except ConnectionError as error:
+        raise NotForked("the fork server has ended; fork_server.log has the reason") from error
     if greeting != {"version": VERSION}:
         raise NotForked("the fork server is another version of the kit")
     connection.settimeout(None)

@@ -39,8 +39,14 @@ from hf_serve.hosts.fork_server.messages import (
 )
 
 TASKS = Path("/proc/self/task")
-# Asks the driver for the number of GPUs without a CUDA context, after which a fork has no CUDA.
-ASK_DRIVER = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+# Variables that hold during the imports alone:
+# - torch asks the driver for the number of GPUs, without a CUDA context, after which a fork has no
+#   CUDA;
+# - the allocator of pyarrow, which transformers imports by way of pandas, starts no thread.
+IMPORT_VARIABLES = {
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+}
 # A worker that loads longer keeps no others from it, and none waits longer. Together with the time
 # in which a launcher waits for the server, it must be below TorchServe's two minutes for a start.
 LOADING_SECONDS = 45.0
@@ -275,7 +281,7 @@ class ForkServer:
 
 def import_modules(names: Sequence[str], kit: str) -> None:
     """Import modules that are installed, and `handlers` from a folder."""
-    os.environ.update(ASK_DRIVER)
+    os.environ.update(IMPORT_VARIABLES)
     sys.path[:] = [kit, *BASE_PATH]
     for name in [each for pattern in names for each in _modules_of(pattern)]:
         try:
@@ -285,9 +291,9 @@ def import_modules(names: Sequence[str], kit: str) -> None:
     if start := sys.modules.get("handlers.worker_start"):
         start.warm_caches()
     sys.path[:] = BASE_PATH
-    for name in ASK_DRIVER:
+    for name in IMPORT_VARIABLES:
         del os.environ[name]
-    os.environ.update({name: ENVIRONMENT[name] for name in ASK_DRIVER if name in ENVIRONMENT})
+    os.environ.update({name: ENVIRONMENT[name] for name in IMPORT_VARIABLES if name in ENVIRONMENT})
 
 
 def _modules_of(pattern: str) -> list[str]:
@@ -313,8 +319,14 @@ def require_forkable() -> None:
     _pid, status = os.waitpid(pid, 0)
     if status:
         raise NotForkable("a fork could not use CUDA, or could not show its command")
-    if threads := len(list(TASKS.iterdir())) - 1:
-        raise NotForkable(f"imported packages have started {threads} threads")
+    if threads := _other_threads():
+        raise NotForkable(f"imported packages have started threads: {', '.join(threads)}")
+
+
+def _other_threads() -> list[str]:
+    """Return the names of the threads of this process, without the first one."""
+    others = (task for task in TASKS.iterdir() if task.name != str(os.getpid()))
+    return sorted((task / "comm").read_text("utf-8").strip() for task in others)
 
 
 def _try_fork() -> int:

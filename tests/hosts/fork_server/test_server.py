@@ -253,15 +253,30 @@ def test_a_worker_that_dies_while_it_loads_lets_the_next_one_start(tmp_path: Pat
 
 def test_a_process_with_threads_is_not_forked(tmp_path: Path) -> None:
     source = (
-        "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()"
+        "import ctypes, threading\n"
+        "def wait():\n"
+        "    ctypes.CDLL(None).prctl(15, b'an_allocator', 0, 0, 0)\n"
+        "    named.set(); threading.Event().wait()\n"
+        "named = threading.Event(); threading.Thread(target=wait, daemon=True).start(); named.wait()"
     )
     (tmp_path / "starts_threads.py").write_text(source)
     with running(tmp_path, ["starts_threads"], PYTHONPATH=str(tmp_path)) as server:
-        output = server.run(FORKED)[1]
+        _code, output, errors = server.run(FORKED)
         log = server.log()
 
     assert output == "False\n"
-    assert "have started 1 threads" in log
+    assert "have started threads: an_allocator" in log
+    assert "the fork server has ended; fork_server.log has the reason" in errors
+
+
+def test_the_allocator_of_pyarrow_starts_no_thread(tmp_path: Path) -> None:
+    source = "import os; print(os.environ['JE_ARROW_MALLOC_CONF'], flush=True)"
+    (tmp_path / "pyarrow.py").write_text(source)
+    with running(tmp_path, ["pyarrow"], PYTHONPATH=str(tmp_path)) as server:
+        server.run(FORKED)
+        log = server.log()
+
+    assert log.startswith("background_thread:false\n")
 
 
 @pytest.fixture
