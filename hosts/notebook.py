@@ -116,7 +116,15 @@ class Engine(engine.Engine):
         prepare_process()
         path = Path(directory).expanduser()
         if not path.exists():
-            raise WrongConfig(str(directory), "there is no such file or folder", "correct the path")
+            raise WrongConfig(
+                str(directory),
+                "there is no such file or folder",
+                "correct the path; a model of the hub is downloaded and packed by `hf-serve run`",
+            )
+        if path.suffix in (".yaml", ".yml"):
+            raise WrongConfig(
+                str(directory), "is a YAML", "pack it with `hf-serve pack`, and name the archive"
+            )
         if isinstance(config, str):
             raise WrongConfig(config, "is no ModelConfig", f'name a mode as mode="{config:.40}"')
         if config is not None and mode is not None:
@@ -132,8 +140,8 @@ class Engine(engine.Engine):
         elif config is None:
             raise WrongConfig(
                 str(directory),
-                "is no archive, and its mode is not known",
-                'pass the path of an archive, or mode="…" for a checkpoint',
+                "is a folder of which the mode is not known",
+                'pass mode="…" for a checkpoint, which `hf-serve check` says, or name an archive',
             )
         config = config or ModelConfig.read(path / CONFIG_FILE)
         if has_inference_code(path, config):

@@ -116,7 +116,7 @@ def table(found: ModelCheck) -> Table:
     made.add_row(
         "architecture",
         f"{found.architecture or 'unknown'}, about"
-        f" {found.parameters / 1e6:,.1f} million parameters in {found.dtype}{limit}",
+        f" {_number(found.parameters)} parameters in {found.dtype}{limit}",
     )
     if found.labels:
         made.add_row("labels", _labels(found))
@@ -136,6 +136,14 @@ def table(found: ModelCheck) -> Table:
         made.add_row("left out", found.left_out)
     made.add_row("served", "no" if found.refusal else "yes")
     return made
+
+
+def _number(parameters: float) -> str:
+    """Return a number of parameters in words: `22.7 million`, `25 thousand`."""
+    million = 1e6
+    if parameters >= million / 10:
+        return f"{parameters / million:,.1f} million"
+    return f"{parameters / 1e3:,.0f} thousand"
 
 
 def _labels(found: ModelCheck) -> str:

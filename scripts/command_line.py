@@ -15,3 +15,8 @@ PublicKey = Annotated[
 def split_names(values: list[str] | None) -> list[str]:
     """Return the values of an option that may be repeated and may hold commas."""
     return [name.strip() for value in values or [] for name in value.split(",") if name.strip()]
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 worker`, `2 workers`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -25,7 +25,7 @@ from hf_serve.scripts.archives.packing import Archive, pack
 from hf_serve.scripts.archives.sbom import write_sbom
 from hf_serve.scripts.archives.serving_defaults import describe_keys
 from hf_serve.scripts.command_line import split_names
-from hf_serve.scripts.paths import MODEL_STORE, checkpoint_of, config_paths, model_name
+from hf_serve.scripts.paths import MODEL_STORE, checkpoint_of, config_paths, model_name, shown
 from hf_serve.scripts.serving.openmp import short_spins
 
 out, err = Console(highlight=False), Console(stderr=True, highlight=False, soft_wrap=True)
@@ -39,7 +39,9 @@ def main(
     archive_format: Annotated[
         FormatName, typer.Option("--format", help="The archive's format.")
     ] = "mar",
-    export_path: Annotated[Path, typer.Option(help="Where archives are put.")] = MODEL_STORE,
+    export_path: Annotated[
+        Path, typer.Option(help="Where archives are put.", show_default=shown(MODEL_STORE))
+    ] = MODEL_STORE,
     version: Annotated[str, typer.Option(help="The model's version.")] = "1.0",
     versioned: Annotated[
         bool, typer.Option("--versioned", help="Name archives NAME@VERSION, for rollouts.")

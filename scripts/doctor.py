@@ -28,15 +28,16 @@ from hf_serve.hosts.mar_reader import Mar, WrongMar
 from hf_serve.scripts.archives.manifest import MANIFEST_FILE
 from hf_serve.scripts.archives.model_store import list_archives, why_unreadable
 from hf_serve.scripts.archives.verification import verify_archive
+from hf_serve.scripts.command_line import counted
 from hf_serve.scripts.installation import DISTRIBUTION
-from hf_serve.scripts.paths import CONFIG, MODEL_CONFIGS, MODEL_STORE
+from hf_serve.scripts.paths import CONFIG, MODEL_CONFIGS, MODEL_STORE, shown
 from hf_serve.scripts.serving.ports import PortInUse, Ports
 from hf_serve.scripts.serving.processes import Memory
 from hf_serve.scripts.serving.properties import read_properties
 from hf_serve.scripts.serving.readiness import failures
 from hf_serve.scripts.serving.server import Server
 from hf_serve.scripts.serving.torchserve import java_home
-from hf_serve.scripts.serving.workdirs import Workdir, find_workdir
+from hf_serve.scripts.serving.workdirs import Workdir, find_workdir, store_of_run
 
 CPUINFO = Path("/proc/cpuinfo")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -85,13 +86,17 @@ class Installation:
 @plain_errors()
 def main(
     yamls: Annotated[
-        list[Path] | None, typer.Argument(help="YAML files; default: those of model_configs/.")
+        list[Path] | None,
+        typer.Argument(help="YAML files; default: those of model_configs/ and of `run`."),
     ] = None,
-    config: Annotated[Path, typer.Option(help="The config.properties.")] = CONFIG,
+    config: Annotated[
+        Path, typer.Option(help="The config.properties.", show_default=shown(CONFIG))
+    ] = CONFIG,
     model_store: Annotated[
         Path | None,
         typer.Option(
-            help="The folder of archives.", show_default=f"that of the server, or {MODEL_STORE}"
+            help="The folder of archives.",
+            show_default=f"that of the server or of `run`, or {shown(MODEL_STORE)}",
         ),
     ] = None,
     workdir: Workdir = None,
@@ -100,17 +105,18 @@ def main(
     ] = None,
 ) -> None:
     """Check machine, configuration, archives and server; exit code 1 where something is wrong."""
-    named = yamls or sorted(MODEL_CONFIGS.rglob("*.yaml"))
     problems = 0
     workdir = find_workdir(workdir)
-    server = Server.of(workdir)
-    store = model_store or (server and server.model_store) or MODEL_STORE
+    server, run_store = Server.of(workdir), store_of_run(workdir)
+    store = model_store or (server and server.model_store) or run_store or MODEL_STORE
+    of_run = run_store.parent.glob("*.yaml") if run_store else ()
+    named = yamls or [*sorted(MODEL_CONFIGS.rglob("*.yaml")), *sorted(of_run)]
     installation = Installation(config, store, named, workdir, public_key)
     for finding in diagnose(installation):
         problems += finding.level == "problem"
         typer.echo(str(finding))
     if problems:
-        typer.echo(f"{problems} problems.", err=True)
+        typer.echo(f"{counted(problems, 'problem')}.", err=True)
         raise typer.Exit(1)
 
 

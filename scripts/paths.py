@@ -27,6 +27,13 @@ CONFIG = OWN_CONFIG if OWN_CONFIG.is_file() else ROOT / "config.properties"
 LOCAL = ("/", "./", "../", "~", ".\\")
 
 
+def shown(path: Path) -> str:
+    """Return a path as help texts show it: from the folder of the command on, if it is in there."""
+    if path.is_relative_to(ROOT) and not IS_REPOSITORY:
+        return f"the kit's {path.relative_to(ROOT)}"
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
 def config_paths(named: list[Path] | None) -> list[Path]:
     """Return the YAML files that a command was given, or the files of the default modes."""
     return list(named) if named else [config_path_of(mode) for mode in default_modes()]

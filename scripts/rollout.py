@@ -109,7 +109,7 @@ def back(
     version: Annotated[str, typer.Argument(help="A version that is loaded.")],
 ) -> None:
     """Make a version that is loaded the default at once, without trying it."""
-    context.obj(model).set_default(version)
+    context.obj(model).back(version)
     typer.echo(f"{model} {version} is the default.")
 
 

@@ -49,20 +49,19 @@ from hf_serve.scripts.paths import model_name
 from hf_serve.scripts.serving.ports import HOST, Ports, require_distinct, require_free
 from hf_serve.scripts.serving.readiness import unready_models
 from hf_serve.scripts.serving.server import Server
-from hf_serve.scripts.serving.workdirs import RUN_FOLDER, SERVER_FOLDER, workdir_option
+from hf_serve.scripts.serving.workdirs import RUN_FOLDER, SERVER_FOLDER, STORE, workdir_option
 
 if TYPE_CHECKING:
     from hf_serve.scripts.hub.model_check import ModelCheck
 
 YAMLS, ARCHIVE = (".yaml", ".yml"), ".mar"
-STORE = "model_store"
 # `problem_type` in the config.json of a checkpoint.
 MULTI_LABEL = "multi_label_classification"
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 # Characters of the request in a command that is shown.
 MAX_SHOWN = 300
-# What is said before this process becomes a server, which has nothing but its log.
-STARTING = "It answers once the log says that Uvicorn is running, and Ctrl-C ends it."
+# What is said before and by a process that becomes the server.
+LOADING, ENDING = "Loading the models, then requests are answered", "Ctrl-C ends it."
 
 console = Console(highlight=False, soft_wrap=True)
 
@@ -122,7 +121,10 @@ def main(
         ports = torchserve_port, management_port, metrics_port, grpc_port, grpc_management_port
         require_distinct(Ports(*ports), port)
         if on_demand:
-            raise typer.BadParameter("models are loaded on demand with --host asgi.")
+            raise typer.BadParameter(
+                "models are loaded on demand by --host asgi alone; name it, or leave out"
+                " --models-max, --models-memory, --keep-alive and --pin."
+            )
     require_free(port)
     _require_own_names(models)
     store = folder / STORE
@@ -132,10 +134,11 @@ def main(
     examples = _examples(archives, url, api_key_file)
     if host is Host.ASGI:
         shown = _try_it(examples.values())
-        console.print(f"\n{serve.line_of_one_url(url)}\n{shown}\n{STARTING}", markup=False)
+        greeting = f"\n{serve.line_of_one_url(url)}\n{shown}\n{ENDING}"
+        console.print(LOADING)
         keys = ["--api-key-file", str(api_key_file.resolve())] if api_key_file else []
         limits = on_demand.arguments() if on_demand else []
-        serve_in_process(archives, ["--port", str(port), *keys, *limits])
+        serve_in_process(archives, ["--port", str(port), *keys, *limits, "--greeting", greeting])
     for notice in _other_versions(archives, store):
         console.print(notice, markup=False)
     serve.start(
@@ -177,8 +180,8 @@ def write_yaml(found: ModelCheck, folder: Path, keys: Mapping[str, Any] = EMPTY)
         named = ModelConfig.read(path).handler.model_name or ""
         if named != found.model and Path(named).resolve() != Path(found.model).resolve():
             raise NotRunnable(
-                f"{path} is the YAML of {named}, and {found.model} has the same name; remove it, or"
-                " name another --folder."
+                f"{path} is the YAML of {named}, and {found.model} has the same name; remove it,"
+                f" copy it to NAME.yaml and name {found.model} there, or name another --folder."
             )
         console.print(f"{path} is there already, and is used as it is", markup=False)
         return path

@@ -16,9 +16,9 @@ from hf_serve.handlers.errors import KitError
 from hf_serve.hosts.command_line import plain_errors
 from hf_serve.hosts.fork_server.start import is_on as is_fork_server_on
 from hf_serve.scripts.archives.model_store import list_archives
-from hf_serve.scripts.command_line import PublicKey, split_names
+from hf_serve.scripts.command_line import PublicKey, counted, split_names
 from hf_serve.scripts.installation import command_line
-from hf_serve.scripts.paths import CONFIG, MODEL_STORE
+from hf_serve.scripts.paths import CONFIG, MODEL_STORE, shown
 from hf_serve.scripts.serving.background import OneUrl, start_one_url
 from hf_serve.scripts.serving.host_commands import body_limits
 from hf_serve.scripts.serving.logs import SERVER_LOG, following_lines, last_lines, log_filter
@@ -63,7 +63,9 @@ def start(
     metrics_port: Port = PORTS.metrics,
     grpc_port: Port = PORTS.grpc_inference,
     grpc_management_port: Port = PORTS.grpc_management,
-    model_store: Annotated[Path, typer.Option(help="The folder of archives.")] = MODEL_STORE,
+    model_store: Annotated[
+        Path, typer.Option(help="The folder of archives.", show_default=shown(MODEL_STORE))
+    ] = MODEL_STORE,
     foreground: Annotated[
         bool, typer.Option("--foreground", help="Stay, and show the log, until Ctrl-C.")
     ] = False,
@@ -93,7 +95,10 @@ def start(
             show_default="120, and 120 for each model that a core loads",
         ),
     ] = None,
-    workdir: Annotated[Path, typer.Option(help="Holds the server's settings and logs.")] = STARTED,
+    workdir: Annotated[
+        Path,
+        typer.Option(help="Holds the server's settings and logs.", show_default=shown(STARTED)),
+    ] = STARTED,
 ) -> None:
     """Start TorchServe on this machine and return once every model answers.
 
@@ -168,7 +173,7 @@ def status(workdir: Workdir = None) -> None:
     for name, reason in server.left_out.items():
         console.print(f"{name} is not served: {reason}", markup=False)
     workers = server.workers()
-    console.print(f"{len(workers)} workers: {Memory.of_all(workers)}")
+    console.print(f"{counted(len(workers), 'worker')}: {Memory.of_all(workers)}")
     own = f"{server.inference_url} (process {server.pid}, logs in {workdir / 'logs'})"
     if one_url := OneUrl.of(workdir):
         state = "answers" if one_url.is_alive() and one_url.is_ready() else "does not answer"

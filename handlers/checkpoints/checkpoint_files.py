@@ -338,11 +338,16 @@ def _training(names: Collection[str], place: str) -> Found | None:
             f"write a YAML that names the model in handler.model_name, and {last} in"
             " handler.adapters",
         )
+    # What `save_model` wrote at the end, such as `final`.
+    saved = (each for each in _folders(names) if f"{each}/{CONFIG}" in names)
+    final = sorted(each for each in saved if not TRAINED.fullmatch(each))
+    best = final[0] if final else last
     return (
-        f"is the output_dir of a training, whose checkpoints are in folders of it ({last})",
-        f"name one of them, such as {place}/{last}"
+        "is the output_dir of a training, whose checkpoints are in folders of it"
+        f" ({', '.join([*final, last])})",
+        f"name one of them, such as {place}/{best}"
         if Path(place).is_dir()
-        else f"download it, and name the folder of one of them, such as {last}",
+        else f"download it, and name the folder of one of them, such as {best}",
     )
 
 

@@ -86,6 +86,7 @@ def main(
     ] = 60,
     max_request_size: Annotated[int, typer.Option(min=1, help="Bytes.")] = MAX_REQUEST_BYTES,
     max_response_size: Annotated[int, typer.Option(min=1, help="Bytes.")] = MAX_RESPONSE_BYTES,
+    greeting: Annotated[str, typer.Option(help="What is printed once it answers.")] = "",
 ) -> None:
     """Serve all models at one URL, in front of TorchServe or without it."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
@@ -107,6 +108,7 @@ def main(
         allow_origin or (),
         predict_route or (),
         health_route or (),
+        greeting=greeting,
     )
     if files and on_demand:
         backend = _on_demand(files, on_demand, max_request_size, max_response_size)

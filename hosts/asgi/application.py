@@ -94,6 +94,11 @@ class Settings:
     body_seconds: float = BODY_SECONDS
 
 
+def _name_outside_body(request: Request) -> str:
+    """Return the name of a model or adapter in the query or a header; empty without one."""
+    return request.query_params.get("model") or request.headers.get(MODEL_HEADER, "")
+
+
 class Application:
     """Answers requests by a back end.
 
@@ -249,7 +254,7 @@ class Application:
             UnknownModel: no model has the name that the request gives in another way.
             ModelNotNamed: several models could answer.
         """
-        name = request.query_params.get("model") or request.headers.get(MODEL_HEADER, "")
+        name = _name_outside_body(request)
         if name:
             return replace(route, model=(await self._named(name)).name), False
         models = (await self._backend.models(KNOWN_MAX_AGE)).values()
@@ -267,7 +272,7 @@ class Application:
             NoSuchResponse: there is none, or it was unloaded since.
         """
         models = await self._backend.models(KNOWN_MAX_AGE)
-        name = request.query_params.get("model") or request.headers.get(MODEL_HEADER, "")
+        name = _name_outside_body(request)
         name = name or model_of_response(response_id, models)
         if not name or (await self._known(name)).state == State.UNLOADED:
             raise NoSuchResponse(response_id)
@@ -289,7 +294,7 @@ class Application:
             ModelNotNamed: several models could answer.
             NoSuchAbility: no model can.
         """
-        name = request.query_params.get("model") or request.headers.get(MODEL_HEADER, "")
+        name = _name_outside_body(request)
         if not name and address.names_model_in_body:
             name = await name_in_body(body, request.headers)
         models = await self._backend.models(KNOWN_MAX_AGE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +35,7 @@ class ServerSettings:
         predict_routes: further paths of predictions by the only model.
         health_routes: further paths that tell whether every model answers.
         descriptor: an open Unix socket to listen at instead of the address.
+        greeting: what is printed once the server answers.
     """
 
     host: str
@@ -45,6 +47,7 @@ class ServerSettings:
     predict_routes: Sequence[str] = ()
     health_routes: Sequence[str] = ()
     descriptor: int | None = None
+    greeting: str = ""
 
     @property
     def aliases(self) -> dict[str, str]:
@@ -87,4 +90,20 @@ def serve(backend: Backend, settings: ServerSettings) -> None:
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=settings.grace_seconds,
     )
-    uvicorn.Server(config).run()
+    Server(config, settings.greeting).run()
+
+
+class Server(uvicorn.Server):
+    """A server that prints a greeting once it answers.
+
+    Breaks when uvicorn opens its sockets elsewhere than in `startup`.
+    """
+
+    def __init__(self, config: uvicorn.Config, greeting: str) -> None:
+        super().__init__(config)
+        self._greeting = greeting
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started and self._greeting:
+            print(self._greeting, flush=True)  # noqa: T201 - not a line of the log

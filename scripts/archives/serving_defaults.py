@@ -77,7 +77,7 @@ def with_lines(text: str, keys: Values) -> str:
 def describe_keys(keys: Values) -> str:
     """Return the added keys in one line."""
     values = ", ".join(f"{key}: {str(value).lower()}" for key, value in keys.items())
-    return f"added to the packed YAML, which leaves them out: {values}"
+    return f"packed with the defaults of keys that the YAML leaves out: {values}"
 
 
 def _wanted(config: ModelConfig, defaults: ServingDefaults, size: int) -> dict[str, Any]:

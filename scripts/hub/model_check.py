@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from safetensors import SafetensorError, safe_open
 
 from hf_serve.handlers import formats, tasks
 from hf_serve.handlers.checkpoints.checkpoint import Checkpoint
@@ -20,6 +22,7 @@ from hf_serve.scripts.hub.checkpoint_files import checkpoint_files
 from hf_serve.scripts.hub.client import Hub
 from hf_serve.scripts.hub.mode_detection import DetectedMode, detect_mode
 
+SAFETENSORS = ".safetensors"
 # Bytes of a number in a checkpoint, and in what is served of it.
 BYTES_OF_DTYPES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
 # Tokens of a graph of a fixed shape.
@@ -179,6 +182,8 @@ def _checked(
                 "correct its JSON files",
             )
         )
+    if not refusal and not found.is_remote:
+        refusal = _why_unreadable(found.folder, weights)
     is_pipeline = detected.mode == "text_to_image"
     checkpoint = None if is_pipeline else checkpoint or _checkpoint(found.folder, handler)
     config = checkpoint.config if checkpoint else None
@@ -202,6 +207,19 @@ def _checked(
         labels=labels,
         independent_labels=bool(labels and checkpoint and checkpoint.independent_labels),
     )
+
+
+def _why_unreadable(folder: Path, weights: Iterable[str]) -> str | None:
+    """Return which safetensors is no whole file, as after a copy that ended early."""
+    for name in weights:
+        if name.endswith(SAFETENSORS):
+            try:
+                with safe_open(folder / name, "pt"):
+                    pass
+            except (SafetensorError, OSError) as error:
+                wrong = f"cannot be read ({summarize(error, 150)})"
+                return str(WrongCheckpoint(name, wrong, "copy or download the file again"))
+    return None
 
 
 def _checkpoint(folder: Path, handler: HandlerSection) -> Checkpoint | None:

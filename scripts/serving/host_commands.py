@@ -20,7 +20,7 @@ from hf_serve.scripts.archives.model_store import list_archives
 from hf_serve.scripts.archives.verification import unpack_signed
 from hf_serve.scripts.command_line import split_names
 from hf_serve.scripts.installation import command_line, install_line
-from hf_serve.scripts.paths import CONFIG
+from hf_serve.scripts.paths import BUILD, CONFIG, MODEL_STORE, shown
 from hf_serve.scripts.serving.background import BackgroundServer
 from hf_serve.scripts.serving.properties import default_ports
 
@@ -32,9 +32,16 @@ Models = Annotated[
     list[str] | None, typer.Option(help="Names, repeated or with commas; default: all.")
 ]
 Port = Annotated[int, typer.Option(min=1, max=65535)]
-ModelStore = Annotated[Path, typer.Option(help="The folder of archives.")]
+ModelStore = Annotated[
+    Path, typer.Option(help="The folder of archives.", show_default=shown(MODEL_STORE))
+]
 Timeout = Annotated[float, typer.Option(help="Seconds until every model must answer.")]
-Workdir = Annotated[Path, typer.Option(help="Holds the server's state and log.")]
+Workdir = Annotated[
+    Path,
+    typer.Option(
+        help="Holds the server's state and log.", show_default=f"its folder in {shown(BUILD)}"
+    ),
+]
 
 console = Console(highlight=False, soft_wrap=True)
 

@@ -14,6 +14,7 @@ import httpx
 from hf_serve.handlers.errors import KitError
 from hf_serve.scripts.archives.model_store import packed_version, versioned, write_default
 from hf_serve.scripts.archives.verification import SignedStore
+from hf_serve.scripts.command_line import counted
 from hf_serve.scripts.installation import command_line
 from hf_serve.scripts.paths import MODEL_STORE
 from hf_serve.scripts.serving.tokens import Tokens
@@ -22,6 +23,7 @@ SUFFIXES = (".mar", ".tar.gz", "")
 # A version loads its model, which can take minutes.
 LOAD_SECONDS, CALL_SECONDS = 600.0, 60.0
 INTERVAL = 0.2
+NOT_FOUND, NOT_ALLOWED = 404, 405
 # Seconds for which the requests to a version are counted, at least.
 MIN_LOOK = 1.0
 # TorchServe's counter has `default` as the version where a request names none.
@@ -82,13 +84,13 @@ class Rollout:
                 unloading failed.
             KitError: the server has a key, and the archive is not signed with it.
         """
-        file, former = self._archive(version), self.default()
-        workers = int(former["minWorkers"])
+        former = self.default()
+        file, workers = self._archive(version), int(former["minWorkers"])
         old = str(former["modelVersion"])
         if old == version:
             raise RolloutFailed(f"{self.model} {version} is the default already.")
         steps = [
-            f"load {file} with {workers} workers beside {old}",
+            f"load {file} with {counted(workers, 'worker')} beside {old}",
             f"send {requests} requests to {version}",
             f"make {version} the default, and watch it for {watch:g} s",
             *([f"unload {old}"] if retire else []),
@@ -136,6 +138,7 @@ class Rollout:
             raise RolloutFailed(
                 f"{self.model} {version} is the default; make another version the default first."
             )
+        self._require_loaded(version)
         if not force:
             self._check_unasked(version, watch)
         self._unload(version)
@@ -164,6 +167,23 @@ class Rollout:
         own = (self.model, version)
         return sum(float(count) for labels, count in counts if _labels(labels) == own)
 
+    def back(self, version: str) -> None:
+        """Make a version that is loaded the default at once.
+
+        Raises:
+            RolloutFailed: it is not loaded, or TorchServe refuses.
+        """
+        self.default()
+        self._require_loaded(version)
+        self.set_default(version)
+
+    def _require_loaded(self, version: str) -> None:
+        if version not in (loaded := self.versions()):
+            raise RolloutFailed(
+                f"{self.model} {version} is not loaded; {', '.join(loaded)} is. Load it with"
+                f" `{command_line('rollout', 'to', self.model, version)}`."
+            )
+
     def set_default(self, version: str) -> None:
         """Make a loaded version the default, and write it into the store.
 
@@ -179,7 +199,15 @@ class Rollout:
         Raises:
             RolloutFailed: the server does not answer, or does not serve the model.
         """
-        (found,) = self._manage("GET", f"/models/{self.model}").json()
+        path = f"/models/{self.model}"
+        answer = self._management("GET", path)
+        if answer.status_code == NOT_FOUND:
+            listed = self._manage("GET", "/models").json()["models"]
+            names = sorted({str(each["modelName"]) for each in listed})
+            raise RolloutFailed(
+                f"The server has no model {self.model}; there are {', '.join(names) or 'none'}."
+            )
+        (found,) = _require_success(answer, f"GET {path}").json()
         return dict(found)
 
     def versions(self) -> Sequence[str]:
@@ -274,21 +302,28 @@ class Rollout:
         parameters: Mapping[str, str] | None = None,
         timeout: float = CALL_SECONDS,
     ) -> httpx.Response:
-        answer = self._call(
+        answer = self._management(method, path, parameters, timeout)
+        if answer.status_code == NOT_ALLOWED:
+            raise RolloutFailed(
+                "The management API does not register models; start the server with"
+                " --allow-rollouts, or set enable_model_api=true in config.properties."
+            )
+        return _require_success(answer, f"{method} {path}")
+
+    def _management(
+        self,
+        method: str,
+        path: str,
+        parameters: Mapping[str, str] | None = None,
+        timeout: float = CALL_SECONDS,
+    ) -> httpx.Response:
+        return self._call(
             method,
             f"{self.management_url}{path}",
             headers=self.tokens.header("management"),
             params=parameters,
             timeout=timeout,
         )
-        if answer.status_code == 405:
-            raise RolloutFailed(
-                "The management API does not register models; start the server with"
-                " --allow-rollouts, or set enable_model_api=true in config.properties."
-            )
-        if answer.is_error:
-            raise RolloutFailed(f"TorchServe answered {method} {path}: {_message(answer)}")
-        return answer
 
     def _call(self, method: str, url: str, **options: Any) -> httpx.Response:
         options.setdefault("timeout", CALL_SECONDS)
@@ -296,13 +331,21 @@ class Rollout:
             return self.client.request(method, url, **options)
         except httpx.TransportError as error:
             reason = str(error) or type(error).__name__
-            raise RolloutFailed(f"{url} does not answer ({reason}).") from None
+            raise RolloutFailed(
+                f"{url} does not answer ({reason}); start the server, or name its --workdir."
+            ) from None
 
 
 _NO_SAMPLE = (
     "TorchServe cannot tell the sample of this model, which has continuousBatching; give a request"
     " with --sample FILE."
 )
+
+
+def _require_success(answer: httpx.Response, request: str) -> httpx.Response:
+    if answer.is_error:
+        raise RolloutFailed(f"TorchServe answered {request}: {_message(answer)}")
+    return answer
 
 
 def _labels(text: str) -> tuple[str | None, str | None]:

@@ -8,20 +8,22 @@ from typing import Annotated
 import typer
 
 from hf_serve.handlers.errors import KitError
-from hf_serve.scripts.paths import BUILD
+from hf_serve.scripts.paths import BUILD, shown
 from hf_serve.scripts.serving.logs import SERVER_LOG
 from hf_serve.scripts.serving.server import Server
 
 # The folder of `hf-serve run`, and the work folder of its server in it.
-RUN_FOLDER, SERVER_FOLDER = Path("hf-serve"), "server"
+RUN_FOLDER, SERVER_FOLDER, STORE = Path("hf-serve"), "server", "model_store"
 STARTED = BUILD / "server"
 RUN = RUN_FOLDER / SERVER_FOLDER
 
 Workdir = Annotated[
     Path | None,
     typer.Option(
-        help="Holds the server's settings and logs.",
-        show_default="that of the server that runs: build/server or hf-serve/server",
+        "--workdir",
+        "--folder",
+        help="Holds the server's settings and logs; or the --folder of `run`.",
+        show_default=f"that of the server that runs: {shown(STARTED)} or {shown(RUN)}",
     ),
 ]
 
@@ -38,18 +40,27 @@ class SeveralServers(KitError):
 def find_workdir(named: Path | None) -> Path:
     """Return the work folder that a command names, or else that of the server of this folder.
 
-    It is the folder of the server that runs, whether `start` or `run` started it. Where none runs,
-    it is the folder with the newest log.
+    The folder that `run` was given has the work folder in it.
+
+    Without a name, it is the folder of the server that runs, whether `start` or `run` started it.
+    Where none runs, it is the folder with the newest log.
 
     Raises:
         SeveralServers: two servers run.
     """
     if named is not None:
-        return named
+        of_run = named / SERVER_FOLDER
+        return of_run if of_run.is_dir() else named
     running = [folder for folder in (STARTED, RUN) if _runs(folder)]
     if len(running) > 1:
         raise SeveralServers(*running)
     return running[0] if running else max(STARTED, RUN, key=_logged_at)
+
+
+def store_of_run(workdir: Path) -> Path | None:
+    """Return the model store of `run` that belongs to a work folder; None if there is none."""
+    store = workdir.parent / STORE
+    return store if workdir.name == SERVER_FOLDER and store.is_dir() else None
 
 
 def workdir_option(workdir: Path) -> list[object]:

@@ -46,7 +46,7 @@ def test_each_step_says_what_it_did(outputs: list[str]) -> None:
     assert "problem" not in found["python scripts/doctor.py"]
     assert '"label"' in next(each for line, each in found.items() if "INFERENCE_KEY" in line)
     rollout = found["python scripts/rollout.py to sequence_classification 2.0 --dry-run"]
-    assert rollout.startswith("would load sequence_classification@2.0.mar with 1 workers")
+    assert rollout.startswith("would load sequence_classification@2.0.mar with 1 worker ")
     assert rollout.endswith("sequence_classification 2.0 is the default.\n")
     back = found["python scripts/rollout.py status sequence_classification"]
     assert "sequence_classification 2.0 (default)\n" in back

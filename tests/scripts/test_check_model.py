@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -66,6 +67,15 @@ def test_a_folder_with_shards_is_checked_as_it_is(check: Check, tmp_path: Path) 
     shards = list(folder.glob("model-*.safetensors"))
     assert len(shards) > 1
     assert document["weights"] == sum(shard.stat().st_size for shard in shards)
+
+
+def test_weights_of_a_copy_that_ended_early_are_refused(check: Check, tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "model", shards=True)
+    shard = max(folder.glob("model-*.safetensors"))
+    os.truncate(shard, shard.stat().st_size - 1)
+    code, out, err = check(folder)
+    assert (code, err.strip()) == (1, Sentence(shard.name))
+    assert "served" in out
 
 
 def test_the_labels_of_a_classifier_and_how_they_are_scored_are_printed(

@@ -175,4 +175,4 @@ def test_the_command_exits_with_1_where_something_is_wrong(installed: Installati
     wrong.write_text("handler: {mode: ner}\n", encoding="utf-8")
     done = CliRunner().invoke(app, [*options, str(wrong)])
     assert done.exit_code == 1
-    assert "handler.mode is 'ner'" in done.output and "1 problems." in done.output
+    assert "handler.mode is 'ner'" in done.output and "1 problem." in done.output

@@ -114,6 +114,10 @@ FOLDERS: dict[str, tuple[Change, list[object]]] = {
         inside("checkpoint-60", "checkpoint-120"),
         ["output_dir", "checkpoint-120"],
     ),
+    "output of a training with its last model": (
+        inside("checkpoint-60", "checkpoint-120", "final"),
+        ["output_dir", "final, checkpoint-120"],
+    ),
     "output of a training of an adapter": (
         files(checkpoint_dash_9__adapter_config_dot_json=ADAPTER),
         ["output_dir", "LoRA", "checkpoint-9"],

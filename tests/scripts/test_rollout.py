@@ -25,7 +25,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         def __init__(self, model: str, **settings: Any) -> None:
             found.update(settings, model=model)
 
-        def set_default(self, version: str) -> None:
+        def back(self, version: str) -> None:
             found["version"] = version
 
     monkeypatch.setattr(rollout, "Rollout", Recorded)

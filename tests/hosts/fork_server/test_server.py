@@ -257,7 +257,8 @@ def test_a_process_with_threads_is_not_forked(tmp_path: Path) -> None:
         "def wait():\n"
         "    ctypes.CDLL(None).prctl(15, b'an_allocator', 0, 0, 0)\n"
         "    named.set(); threading.Event().wait()\n"
-        "named = threading.Event(); threading.Thread(target=wait, daemon=True).start(); named.wait()"
+        "named = threading.Event()\n"
+        "threading.Thread(target=wait, daemon=True).start(); named.wait()"
     )
     (tmp_path / "starts_threads.py").write_text(source)
     with running(tmp_path, ["starts_threads"], PYTHONPATH=str(tmp_path)) as server:

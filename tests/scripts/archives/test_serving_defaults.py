@@ -125,4 +125,4 @@ def test_comments_of_a_yaml_are_packed() -> None:
 
 def test_added_keys_are_described_in_a_line() -> None:
     line = describe_keys({"batchSize": 256, "continuousBatching": True})
-    assert line.endswith("leaves them out: batchSize: 256, continuousBatching: true")
+    assert line.endswith("leaves out: batchSize: 256, continuousBatching: true")

@@ -57,6 +57,15 @@ def test_what_torchserve_raises_after_an_error_is_no_problem() -> None:
     assert list(filter(log_filter(None, problems=True), log)) == _output(ERROR)
 
 
+@pytest.mark.parametrize("head", ["", LINES[1], '{"time": "', "Traceback "])
+def test_a_line_of_megabytes_is_one_line(tmp_path: Path, head: str) -> None:
+    """A worker prints a tensor, or a log is cut in a JSON object."""
+    path = tmp_path / SERVER_LOG
+    path.write_text("\n".join([head + "[x]: " * 200_000, *LINES]), encoding="utf-8")
+    found, _position = last_lines(path, 50, log_filter("sentiment", problems=True))
+    assert found == [LINES[at] for at in (2, 4, 5, 6)]
+
+
 @pytest.fixture
 def workdir(tmp_path: Path) -> Path:
     folder = tmp_path / "logs"

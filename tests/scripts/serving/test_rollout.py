@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,12 @@ class StandIn:
             return httpx.Response(500 if version in self.broken else 200, json={})
         if method != "GET":
             self.calls.append(f"{method} {path}")
-        return self._manage(method, path.removeprefix("/models").strip("/").split("/"), request)
+        parts = path.removeprefix("/models").strip("/").split("/")
+        if parts == [""] and method == "GET":
+            return httpx.Response(200, json={"models": [{"modelName": "m"}]})
+        if method == "GET" and parts[0] != "m":
+            return httpx.Response(404, json={"message": f"Model not found: {parts[0]}"})
+        return self._manage(method, parts, request)
 
     def _metrics(self) -> str:
         """Return the counters; those of another model, and without a version, grow as well."""
@@ -178,6 +183,11 @@ def test_a_version_that_fails_as_the_default_is_taken_back(
 def test_what_cannot_be_rolled_out_is_said(rollout: Rollout, server: StandIn) -> None:
     with refused(RolloutFailed, "m@3.0.mar"):
         rollout.to("3.0")
+    with refused(RolloutFailed, "no model mm", "there are m"):
+        replace(rollout, model="mm").to("3.0")
+    for of_unloaded in (rollout.back, rollout.retire):
+        with refused(RolloutFailed, "2.0 is not loaded", "to m 2.0"):
+            of_unloaded("2.0")
     with refused(RolloutFailed, "m 1.0"):
         rollout.to("1.0")
     server.unloadable = {"2.0"}

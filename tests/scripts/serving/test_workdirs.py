@@ -45,6 +45,8 @@ def log(workdir: Path, at: float) -> None:
 def test_a_folder_that_is_named_is_taken(started: Path, ran: Path, tmp_path: Path) -> None:
     save(ran, alive=True)
     assert find_workdir(tmp_path) == tmp_path
+    save(tmp_path / "two" / "server", alive=True)
+    assert find_workdir(tmp_path / "two") == tmp_path / "two" / "server"
 
 
 @pytest.mark.parametrize("alive", ["started", "ran"])
