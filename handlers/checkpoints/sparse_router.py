@@ -24,6 +24,7 @@ from pydantic import BaseModel, Field
 from safetensors.numpy import load_file
 
 from ..errors import WrongCheckpoint, summarize
+from . import prompts
 from .sentence_transformers import (
     CONFIG,
     MODULES,
@@ -36,6 +37,12 @@ from .sentence_transformers import (
 
 FILE = "router_config.json"
 QUERY, DOCUMENT = "query", "document"
+# The route of each word for a kind of texts.
+KINDS: Mapping[str, str] = {
+    kind: QUERY if names is prompts.QUERY else DOCUMENT
+    for kind, names in prompts.PROMPTS_OF_KINDS.items()
+    if names in (prompts.QUERY, prompts.DOCUMENT)
+}
 STATIC = "SparseStaticEmbedding"
 MODELS = ("MLMTransformer", "Transformer")
 Numbers = npt.NDArray[np.float32]

@@ -17,6 +17,7 @@ https://docs.cohere.com/reference/embed and /rerank, https://jina.ai/reranker
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -32,7 +33,7 @@ from ..http.request import HttpRequest
 from ..http.response import HttpResponse, encode_json
 from ..types.embeddings import PROMPT_KEYS, in_base64, quantized
 from ..types.model_info import ModelInfo
-from ..types.parameters import WholeNumbers, json_type, parse_body
+from ..types.parameters import WholeNumbers, json_type, one_value, parse_body
 from ..types.request import Request, TokenCount
 from .base import (
     NO_BODY,
@@ -134,20 +135,31 @@ class RerankBody(Body):
         """Return the parameters of the ranking task.
 
         Raises:
-            BadRequest: `top_n` and `top_k` are different numbers.
+            BadRequest: two names of one setting have different values.
         """
-        names = {"top_n", "return_documents", "raw_scores"}
-        given = self.model_dump(include=names, exclude_none=True)
-        if self.top_k is not None and given.setdefault("top_n", self.top_k) != self.top_k:
-            raise BadRequest(
-                "top_n and top_k are two names of one setting, and have different values; send one"
-                " of them."
-            )
-        given |= _truncated(self.truncation, model)
+        found = {
+            "top_n": one_value({"top_n": self.top_n, "top_k": self.top_k}),
+            "return_documents": self.return_documents,
+            "raw_scores": self._raw_scores(),
+        }
+        given = {name: value for name, value in found.items() if value is not None}
+        truncation = _truncated(self.truncation, model)
+        given |= truncation
         given |= instruction_parameters(self.instruction, model)
-        if self.use_activation is not None:
-            given.setdefault("raw_scores", not self.use_activation)
-        return {**given, **truncation_parameters(self.truncate_prompt_tokens, model)}
+        tokens = self.truncate_prompt_tokens
+        return {**given, **truncation_parameters(tokens, model, truncation)}
+
+    def _raw_scores(self) -> bool | None:
+        """Return whether scores are logits; None for a body that does not say it."""
+        raw, activates = self.raw_scores, self.use_activation
+        if raw is None:
+            return None if activates is None else not activates
+        if raw == activates:
+            raise BadRequest(
+                f"raw_scores and use_activation are both {json.dumps(raw)}, and one is the opposite"
+                " of the other; send one of them."
+            )
+        return raw
 
 
 def _truncated(wanted: bool | None, model: ModelInfo) -> Mapping[str, Any]:

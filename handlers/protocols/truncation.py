@@ -5,6 +5,7 @@ tokens; `truncate` of Cohere and NVIDIA's NIM, a side. And `instruction`, which 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -68,18 +69,27 @@ def instruction_parameters(instruction: str | None, model: ModelInfo) -> dict[st
     return {"instruction": instruction}
 
 
-def truncation_parameters(tokens: int | None, model: ModelInfo) -> dict[str, Any]:
+def truncation_parameters(
+    tokens: int | None, model: ModelInfo, given: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Any]:
     """Return the parameters with which a task cuts texts to a number of tokens.
 
     Args:
         tokens: the value of the key; None where a body does not have it.
+        given: the parameters that the body's other keys for long texts become.
 
     Raises:
-        BadRequest: the number leaves no text, or is more than the model takes.
+        BadRequest: the number leaves no text, or is more than the model takes, or another key says
+            that texts are not cut.
         Unprocessable: the mode does not cut texts at this length.
     """
     if tokens is None:
         return {}
+    if given.get("truncate") is False:
+        raise BadRequest(
+            f"{KEY} cuts texts that are too long, and another key says that they are refused; send"
+            " one of them."
+        )
     limit, known = model.limits.max_length, model.parameters
     check_prompt_tokens(tokens, limit)
     if "truncate" not in known and not model.limits.truncation:

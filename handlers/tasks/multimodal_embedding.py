@@ -30,6 +30,7 @@ from ..checkpoints.dual_encoder import (
     dimension_of,
     normalizes,
 )
+from ..checkpoints.sentence_transformers import Settings
 from ..config.handler_section import HandlerSection
 from ..config.model_config import ModelConfig
 from ..errors import BadRequest, RequestError, Unprocessable, attempt
@@ -150,6 +151,7 @@ class Task(ImageTask):
         self.tokenizer = checkpoint.text_tokenizer
         self.dimension = dimension_of(checkpoint.config)
         self._normalizes = normalizes(checkpoint.directory)
+        self._truncate_dim = Settings.read(checkpoint.directory).truncate_dim
         # SigLIP is trained with texts of a fixed length.
         self._fills_texts = checkpoint.config.model_type in SIGMOID_FAMILIES
         self._text_inputs = [
@@ -256,14 +258,17 @@ class Task(ImageTask):
         parameters: MultimodalParameters = item.parameters
         wanted = parameters.normalize
         normalize = self._normalizes if wanted is None else wanted
-        vector = cut_vector(
-            outputs[0][OUTPUT], normalize=normalize, dimensions=parameters.dimensions
-        )
+        dimensions = self._dimensions(parameters)
+        vector = cut_vector(outputs[0][OUTPUT], normalize=normalize, dimensions=dimensions)
         return parameters.result(vector)
 
     def vector(self, outputs: Outputs, parameters: MultimodalParameters) -> Any:
         """Return the dimensions of a vector that a request keeps, in their own length."""
-        return cut_vector(outputs[OUTPUT], normalize=False, dimensions=parameters.dimensions)
+        return cut_vector(outputs[OUTPUT], normalize=False, dimensions=self._dimensions(parameters))
+
+    def _dimensions(self, parameters: MultimodalParameters) -> int | None:
+        """Return how many dimensions are kept: as many as the checkpoint says by default."""
+        return parameters.dimensions or self._truncate_dim
 
     @property
     def padding(self) -> Padding:

@@ -29,10 +29,11 @@ from ..checkpoints.sentence_transformers import (
     SpladePooling,
     TransformerConfig,
 )
-from ..checkpoints.sparse_router import SparseRouter
+from ..checkpoints.sparse_router import KINDS, QUERY, SparseRouter
 from ..checkpoints.tokenizer_kernel import read_in_lower_case
 from ..config.handler_section import HandlerSection
-from ..errors import RequestError
+from ..config.messages import quote
+from ..errors import BadRequest, RequestError
 from ..types.model_info import ModelOutputs, TaskDescription, Wire
 from ..types.parameters import ANY, PipelineNames, check_text
 from ..types.request import Request
@@ -111,6 +112,7 @@ class Task(SingleTextTask):
 
     def parse(self, request: Request) -> SingleText:
         parameters: SparseParameters = self.read_parameters(request.parameters)
+        self._check_kind(parameters.input_type)
         text = check_text(request.inputs, "inputs", self.max_characters)
         prompt = self._prompts.choose(
             parameters.prompt, parameters.prompt_name, parameters.input_type
@@ -123,7 +125,20 @@ class Task(SingleTextTask):
         """Return whether a text has the weights of a table, and the model does not read it."""
         if self._router is None:
             return False
-        return (parameters.input_type or self._router.default_kind).endswith("query")
+        kind = parameters.input_type
+        return KINDS[kind] == QUERY if kind else self._router.default_kind == QUERY
+
+    def _check_kind(self, kind: str | None) -> None:
+        """Refuse a kind of texts that the router of the checkpoint has no route for.
+
+        Raises:
+            BadRequest: it has none.
+        """
+        if self._router is not None and kind and kind not in KINDS:
+            raise BadRequest(
+                f"parameters: input_type is {quote(kind)}, and this model has routes for queries"
+                " and documents alone; send one of query and document."
+            )
 
     def encode(self, inputs: Sequence[SingleText]) -> list[list[Window] | RequestError]:
         read = [item for item in inputs if not self.is_query(item.parameters)]

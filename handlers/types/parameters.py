@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
 
 from pydantic import (
@@ -136,12 +137,17 @@ class Parameters(WholeNumbers):
             WrongConfig: with the first mistake.
         """
         try:
+            named = cls._by_name(given)
             cls.model_validate(dict(given))
+        except DifferentValues as error:
+            raise WrongConfig(
+                "handler.parameters", f"has {error.problem}", "keep one of them"
+            ) from None
         except ValidationError as error:
             raise WrongConfig(
                 "handler.parameters", *describe_validation_error(cls, error)
             ) from None
-        return cls._by_name(given)
+        return named
 
     @classmethod
     def of_request(cls, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Self:
@@ -154,9 +160,11 @@ class Parameters(WholeNumbers):
             BadRequest: with the first mistake.
             Unprocessable: it sets a pipeline's parameter that is not supported.
         """
-        named = cls.pipeline_names.resolve(cls._by_name(given))
         try:
+            named = cls.pipeline_names.resolve(cls._by_name(given))
             return cls.model_validate({**defaults, **cls._without_nulls(named)})
+        except DifferentValues as error:
+            raise BadRequest(f"parameters: {error}") from None
         except ValidationError as error:
             problem, remedy = describe_validation_error(cls, error)
             raise BadRequest(f"parameters: {problem}; {remedy}") from None
@@ -171,7 +179,11 @@ class Parameters(WholeNumbers):
 
     @classmethod
     def _by_name(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return parameters under the names of their fields instead of their aliases."""
+        """Return parameters under the names of their fields instead of their aliases.
+
+        Raises:
+            DifferentValues: two names of one parameter have different values.
+        """
         aliases = ((name, field.validation_alias) for name, field in cls.model_fields.items())
         names = {
             choice: name
@@ -179,7 +191,41 @@ class Parameters(WholeNumbers):
             if isinstance(alias, AliasChoices)
             for choice in alias.choices
         }
-        return {names.get(key, key): value for key, value in given.items()}
+        keys: dict[str, list[str]] = {}
+        for key in given:
+            keys.setdefault(names.get(key, key), []).append(key)
+        return {name: one_value({key: given[key] for key in own}) for name, own in keys.items()}
+
+
+class DifferentValues(BadRequest):
+    """Two names of one setting have different values.
+
+    Attributes:
+        problem: what is wrong, without what to do.
+    """
+
+    def __init__(self, first: str, second: str) -> None:
+        self.problem = f"{first} and {second}, two names of one setting, with different values"
+        super().__init__(
+            f"{first} and {second} are two names of one setting, and have different values; send"
+            " one of them."
+        )
+
+
+def one_value(given: Mapping[str, Any]) -> Any:
+    """Return the value of a setting that has several names; None if none of them has one.
+
+    Args:
+        given: the value under each of its names; null says nothing.
+
+    Raises:
+        DifferentValues: two of them have different values.
+    """
+    found = {name: value for name, value in given.items() if value is not None}
+    for (first, value), (second, other) in pairwise(found.items()):
+        if value != other:
+            raise DifferentValues(first, second)
+    return next(iter(found.values()), None)
 
 
 def parse_body(model: type[BodyT], content: Any) -> BodyT:

@@ -4,12 +4,16 @@ torchvision's wheels on package indexes are built for CUDA. With a CPU build of 
 library does not load, and the import fails at an operator that the library would have declared.
 The image processors of transformers import torchvision, and use none of its operators. vLLM
 starts processes that import a model before any of their code is its own.
+
+Python runs one module of this name. Another one of the environment runs behind it.
 """
 
 from __future__ import annotations
 
 import sys
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import module_from_spec
+from pathlib import Path
 from typing import Any
 
 NAME = "torchvision"
@@ -48,4 +52,14 @@ def _declare(library: str) -> None:
             torch.library.define(f"{NAME}::{operator}", SCHEMA)
 
 
+def _run_hidden() -> None:
+    """Run the `sitecustomize` that Python would run without this file, if there is one."""
+    folder = Path(__file__).resolve().parent
+    others = [each for each in sys.path if Path(each).resolve() != folder]
+    found = PathFinder.find_spec("sitecustomize", others)
+    if found and found.loader:
+        found.loader.exec_module(module_from_spec(found))
+
+
 sys.meta_path.insert(0, DeclareOperators)
+_run_hidden()

@@ -27,6 +27,7 @@ from ...http.request import HttpRequest
 from ...http.response import HttpResponse, encode_json
 from ...types.embeddings import PROMPT_KEYS
 from ...types.model_info import ModelInfo
+from ...types.parameters import DifferentValues, one_value
 from ...types.request import Request, TokenCount
 from ..base import (
     KeyTable,
@@ -107,18 +108,18 @@ class EmbeddingBody(Body):
         Raises:
             BadRequest: two names of one setting have different values.
         """
-        normalize = (self.normalize, self.normalized, self.use_activation)
         found = {
-            "normalize": next((each for each in normalize if each is not None), None),
+            "normalize": self._one("normalize", "normalized", "use_activation"),
             "dimensions": self._one("dimensions", "output_dimension"),
         }
+        truncation = self._truncation()
         return {
             **FLOATS,
             **self.model_dump(include=PARAMETERS, exclude_none=True),
             **{name: each for name, each in found.items() if each is not None},
             **self._numbers(),
-            **self._truncation(),
-            **truncation_parameters(self.truncate_prompt_tokens, model),
+            **truncation,
+            **truncation_parameters(self.truncate_prompt_tokens, model, truncation),
         }
 
     def _numbers(self) -> dict[str, Any]:
@@ -127,33 +128,25 @@ class EmbeddingBody(Body):
         (own,) = kind if isinstance(kind, list) else [kind]
         encoding: dict[str, Any] = {}
         if own == "base64":  # It says nothing about the numbers.
-            own, encoding = None, {"encoding_format": own}
-        if None not in (own, self.output_dtype) and own != self.output_dtype:
-            raise _differ("embedding_type", "output_dtype")
-        number = own or self.output_dtype
+            encoding = {
+                "encoding_format": one_value(
+                    {"embedding_type": own, "encoding_format": self.encoding_format}
+                )
+            }
+            own = None
+        number = one_value({"embedding_type": own, "output_dtype": self.output_dtype})
         return encoding if number in (None, "float") else {**encoding, "precision": number}
 
     def _truncation(self) -> Mapping[str, Any]:
         """Return the parameters for texts that are too long; END and true say the same."""
         own, other = truncation_of(self.truncate), truncation_of(self.truncation)
         if own and other and own["truncate"] != other["truncate"]:
-            raise _differ("truncate", "truncation")
+            raise DifferentValues("truncate", "truncation")
         return {**other, **own}
 
-    def _one(self, name: str, other: str) -> Any:
-        """Return the value of a setting that has two names; None if neither is given."""
-        given = {each: getattr(self, each) for each in (name, other)}
-        found = [value for value in given.values() if value is not None]
-        if len(found) > 1 and found[0] != found[1]:
-            raise _differ(name, other)
-        return next(iter(found), None)
-
-
-def _differ(name: str, other: str) -> BadRequest:
-    return BadRequest(
-        f"{name} and {other} are two names of one setting, and have different values; send one of"
-        " them."
-    )
+    def _one(self, *names: str) -> Any:
+        """Return the value of a setting that has several names; None if none is given."""
+        return one_value({each: getattr(self, each) for each in names})
 
 
 KEYS = KeyTable.of(

@@ -29,7 +29,7 @@ from ...errors import BadRequest, RequestError, Unprocessable
 from ...http.request import HttpRequest
 from ...http.response import HttpResponse, encode_json
 from ...types.embeddings import in_base64
-from ...types.parameters import check_text
+from ...types.parameters import check_text, one_value
 from ...types.request import Request, TokenCount
 from ..base import (
     ITEM_ERRORS,
@@ -99,8 +99,9 @@ class PoolingModelBody(Body):
     @property
     def activates(self) -> bool | None:
         """Whether scores are probabilities, and not logits; None for what the checkpoint says."""
-        names = (self.softmax, self.activation, self.use_activation)
-        return next((each for each in names if each is not None), None)
+        names = ("softmax", "activation", "use_activation")
+        activates: bool | None = one_value({each: getattr(self, each) for each in names})
+        return activates
 
 
 class ScoreBody(PoolingModelBody):
@@ -407,7 +408,7 @@ class Pooling(PoolingModelEndpoint[PoolingBody]):
         return self.model.task.service == "embed"
 
     def _settings(self, body: PoolingBody) -> dict[str, Any]:
-        normalize = body.activates if body.normalize is None else body.normalize
+        normalize = one_value({"normalize": body.normalize, "use_activation": body.activates})
         given = {"dimensions": body.dimensions, "normalize": normalize}
         return {name: value for name, value in given.items() if value is not None}
 

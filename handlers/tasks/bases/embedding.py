@@ -62,12 +62,6 @@ class PromptParameters(TruncationParameters):
     @classmethod
     def of_request(cls, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Self:
         """Return a request's parameters; one that chooses a prompt replaces all such defaults."""
-        kinds = {given[name] for name in ("input_type", "task") if isinstance(given.get(name), str)}
-        if len(kinds) > 1:
-            raise BadRequest(
-                "parameters: input_type and task are two names of one parameter, and have different"
-                " values; send one of them."
-            )
         if any(given.get(name) is not None for name in PROMPT_KEYS):
             defaults = {name: each for name, each in defaults.items() if name not in PROMPT_KEYS}
         return super().of_request(defaults, given)

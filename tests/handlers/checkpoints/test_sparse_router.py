@@ -53,6 +53,15 @@ def test_a_query_is_cut_or_refused_and_has_no_explanation(router: Path) -> None:
     assert (status, answer["message"]) == (422, Sentence("query", "input_type: document"))
 
 
+def test_a_text_of_no_route_is_refused(router: Path) -> None:
+    model = Served(router, MODE)
+    assert model.ask("Ada sings", task="retrieval.query") == model.ask(
+        "Ada sings", input_type="search_query"
+    )
+    refusal = model.refuse("Ada sings", input_type="classification")
+    assert refusal == (400, Sentence("input_type", "classification", "query", "document"))
+
+
 def test_the_files_of_a_router_are_downloaded(router: Path) -> None:
     names = [path.relative_to(router).as_posix() for path in router.rglob("*") if path.is_file()]
     chosen = config_files(names, "org/name")

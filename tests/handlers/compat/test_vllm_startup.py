@@ -21,6 +21,15 @@ for name in ("nms", "qnms"):
 """
 
 
+def test_another_module_of_that_name_runs_as_well(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('prepared')", encoding="utf-8")
+    path = os.pathsep.join([ENVIRONMENT["PYTHONPATH"], str(tmp_path)])
+    program = [sys.executable, "-P", "-c", "import sitecustomize; print(sitecustomize.NAME)"]
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(program, env=environment, capture_output=True, check=True)
+    assert done.stdout.split() == [b"prepared", b"torchvision"]
+
+
 @pytest.mark.parametrize(("path", "works"), [(ENVIRONMENT["PYTHONPATH"], True), ("", False)])
 def test_torchvision_is_imported_without_its_compiled_library(
     tmp_path: Path, path: str, works: bool

@@ -186,6 +186,12 @@ def test_a_ranking_has_scores_and_the_documents_that_are_asked_for(
         ("v2/rerank", {**QUERY, "max_tokens_per_doc": 9}, 422, ["max_tokens_per_doc"]),
         ("v2/rerank", {**QUERY, "top_n": 0}, 400, ["top_n"]),
         ("v1/rerank", {**QUERY, "top_n": 1, "top_k": 2}, 400, ["top_n", "top_k"]),
+        (
+            "v1/rerank",
+            {**QUERY, "raw_scores": True, "use_activation": True},
+            400,
+            ["raw_scores", "use_activation"],
+        ),
     ],
 )
 def test_a_body_that_cannot_be_answered_is_refused(

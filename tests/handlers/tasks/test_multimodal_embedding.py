@@ -155,6 +155,15 @@ def test_a_text_that_is_too_long_is_cut_or_refused(model: Served) -> None:
     assert model.refuse(WORDS[1], max_length=2) == (400, Sentence("max_length", 2))
 
 
+def test_vectors_have_the_dimensions_that_the_checkpoint_names(tmp_path: Path) -> None:
+    folder = tiny.write(tmp_path / "model", MODE)
+    whole = Served(folder, MODE).ask(WORDS[0])
+    (folder / "config_sentence_transformers.json").write_text('{"truncate_dim": 6}')
+    model = Served(folder, MODE)
+    assert not differences(model.ask(WORDS[0]), whole[:6], 1e-5)
+    assert not differences(model.ask(WORDS[0], dimensions=len(whole)), whole, 1e-5)
+
+
 def test_more_dimensions_than_the_vectors_have_are_refused(model: Served) -> None:
     assert model.refuse(WORDS[0], dimensions=33) == (400, Sentence("dimensions", 33, 32))
 

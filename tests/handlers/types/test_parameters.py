@@ -34,6 +34,16 @@ def test_null_keeps_the_default_of_the_yaml(served: Any) -> None:
     assert len(model.ask({"question": "Who?", "context": "Ada sings."}, top_k=None)) == 3
 
 
+def test_two_names_of_one_parameter_have_one_value(served: Any) -> None:
+    model: Served = served("question_answering")
+    question = {"question": "Who?", "context": "Ada sings."}
+    assert len(model.ask(question, top_k=2, topk=None)) == 2
+    assert model.refuse(question, top_k=2, topk=3) == (400, Sentence("top_k", "topk"))
+    with pytest.raises(WrongConfig) as caught:
+        served("question_answering", parameters=Frozen(top_k=2, topk=3))
+    assert str(caught.value) == Sentence("handler.parameters", "top_k", "topk")
+
+
 @pytest.mark.parametrize(
     ("given", "facts"),
     [

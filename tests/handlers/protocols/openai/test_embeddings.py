@@ -156,6 +156,17 @@ def test_embeddings_have_their_place_and_the_tokens_that_were_read(path: str) ->
             400,
             ["output_dtype", "embedding_type"],
         ),
+        (
+            {"input": "a", "encoding_format": "float", "embedding_type": "base64"},
+            400,
+            ["encoding_format", "embedding_type"],
+        ),
+        (
+            {"input": "a", "truncate": "NONE", "truncate_prompt_tokens": 4},
+            400,
+            ["truncate_prompt_tokens"],
+        ),
+        ({"input": "a", "normalize": True, "normalized": False}, 400, ["normalized"]),
         ({"input": "a", "modality": "audio"}, 400, ["audio", "modality"]),
         ({"input": "a", "modality": "image"}, 422, ["input"]),
         ({"input": [{"image": "a"}]}, 422, ["input"]),
