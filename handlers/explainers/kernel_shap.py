@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from .base import AnyTarget
+from . import feature_ablation
+from .base import AnyTarget, Attribution, AttributionBatch
 from .bases.perturbation import PerturbationExplainer
 
 
@@ -23,6 +24,12 @@ class Explainer(PerturbationExplainer):
 
     def forwards(self, target: AnyTarget, settings: Any) -> int:
         return int(settings.n_samples or self.samples_per_segment * (len(target.segments) + 1))
+
+    def attribute(self, batch: AttributionBatch, settings: Any) -> list[Attribution]:
+        if not batch.feature_mask().any():
+            # Captum draws subsets of at least two segments; one has the whole difference.
+            return feature_ablation.Explainer().attribute(batch, settings)
+        return super().attribute(batch, settings)
 
     def options(self, feature_mask: torch.Tensor, settings: Any) -> Mapping[str, Any]:
         segments = int(feature_mask.max()) + 2

@@ -185,9 +185,12 @@ def _perturbation(
     def attribute(attribution: GenerationAttribution, prompt: TokenizedPrompt) -> torch.Tensor:
         model = attribution.language_model()
         samples = attribution.settings.n_samples or default_samples
-        options = {"n_samples": samples} if default_samples else {}
+        method, options = captum_class, {"n_samples": samples} if default_samples else {}
+        if captum_class is KernelShap and prompt.n_itp_features == 1:
+            # Captum draws subsets of at least two tokens; one has the whole difference.
+            method, options = FeatureAblation, {}
         with torch.no_grad():
-            result = LLMAttribution(captum_class(model), CharacterTokenizer()).attribute(
+            result = LLMAttribution(method(model), CharacterTokenizer()).attribute(
                 prompt, torch.tensor(attribution.target), forward_in_tokens=False, **options
             )
         return result.seq_attr[None] if result.token_attr is None else result.token_attr

@@ -129,20 +129,37 @@ class ExplanationTarget(TextExplanationTarget[Task]):
     def _characters(self, state: RequestState, target: dict[str, Any]) -> tuple[Window, int, int]:
         """Return the first window that holds a whole character span, and the span's tokens."""
         length = len(state.input.context) + 1
-        start, end = (as_integer(target[side], f"target's {side}", length) for side in SIDES)
+        named = [as_integer(target[side], f"target's {side}", length) for side in SIDES]
+        start, end = _without_spaces(state.input.context, *named)
+        is_blank = not state.input.context[start:end].strip()
         for row in state.rows:
-            mask = self.task.reader.mask(row)
-            tokens = [
-                number
-                for number, (first, last) in enumerate(row.encoding.offsets)
-                if mask[number] and first < end and last > start
-            ]
             offsets = row.encoding.offsets
-            if tokens and offsets[tokens[0]][0] <= start and offsets[tokens[-1]][1] >= end:
+            tokens = self._tokens_at(row, start, end)
+            holds = tokens and offsets[tokens[0]][0] <= start and offsets[tokens[-1]][1] >= end
+            if holds or (tokens and is_blank):
                 return row, tokens[0], tokens[-1]
-        if start == end == 0:
+        if not any(named):
             return state.rows[0], 0, 0
-        raise BadRequest(f"target's characters {start} to {end} hold no token of the context.")
+        raise BadRequest(
+            f"target's characters {named[0]} to {named[1]} hold no token of the context."
+        )
+
+    def _tokens_at(self, row: Window, start: int, end: int) -> list[int]:
+        """Return the tokens of the context in some characters; tokens of spaces have none."""
+        mask = self.task.reader.mask(row)
+        places = [(number, *each) for number, each in enumerate(row.encoding.offsets)]
+        places = [each for each in places if mask[each[0]]]
+        return [number for number, first, last in places if first < end and last > start] or [
+            number for number, first, last in places if start <= first == last <= end
+        ]
+
+
+def _without_spaces(text: str, start: int, end: int) -> tuple[int, int]:
+    """Return characters without the spaces around them, which no token may hold."""
+    part = text[start:end]
+    if not part.strip():
+        return start, end
+    return start + len(part) - len(part.lstrip()), end - len(part) + len(part.rstrip())
 
 
 def _number(state: RequestState, row: Row) -> int:

@@ -87,6 +87,15 @@ def test_an_answer_is_explained_at_both_ends(served: Load) -> None:
     assert response["target"]["label"] == response["prediction"]["answer"]
 
 
+@pytest.mark.parametrize("context", ["The bar\n\nwas  fine\t.  ", "a   b   c   \n\n\n d"])
+def test_an_answer_with_spaces_around_it_is_explained(served: Load, context: str) -> None:
+    model = served("question_answering", family="Roberta")
+    asked = {"question": "Who 😀?", "context": context}
+    status, response = explain(model, asked)
+    assert status == 200, response
+    assert response["prediction"] == model.ask(asked)
+
+
 def test_a_span_of_the_context_is_a_target(served: Load) -> None:
     target = {"start": 0, "end": 10}
     _, response = explain(served("question_answering"), QUESTION, target=target)
@@ -112,6 +121,15 @@ def test_each_produced_token_is_explained(served: Load) -> None:
         assert len(token["importances"]) == len(response["words"])
     produced = "".join(token["token"] for token in response["tokens"])
     assert response["prediction"]["generated_text"] == "Once upon a time" + produced
+
+
+@pytest.mark.parametrize("mode", ["sequence_classification", "text_generation"])
+def test_kernel_shap_explains_a_single_token(served: Load, mode: str) -> None:
+    options = {"max_new_tokens": 2} if mode == "text_generation" else {}
+    status, response = explain(served(mode), "a", method="kernel_shap", **options)
+    assert status == 200, response
+    difference = response["output"] - response["baseline_output"]
+    assert difference and sum(response["attributions"]) == pytest.approx(difference)
 
 
 def test_another_text_is_a_target(served: Load) -> None:
