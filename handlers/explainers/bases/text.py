@@ -424,29 +424,34 @@ def target_at(
     return AttributionTarget(state.rows[row], segments, output, index, score)
 
 
-def tokens_at(target: Mapping[str, Any], state: RequestState) -> list[int]:
-    """Return the token, or the tokens of the characters, that a target names.
+def tokens_at(target: Mapping[str, Any], state: RequestState) -> tuple[int, list[int]]:
+    """Return the row and the token, or the tokens of the characters, that a target names.
+
+    Of several windows of the text, it is the first one with most of the tokens.
 
     Args:
-        target: `{"token": 1}`, or `{"start": 0, "end": 6}`.
-        state: the request, with one text and one row.
+        target: `{"token": 1}`, a token of the first row, or `{"start": 0, "end": 6}`.
+        state: the request, with one text.
 
     Raises:
         BadRequest: the text has no such token or characters.
     """
-    offsets = state.rows[0].encoding.offsets
+    offsets = [row.encoding.offsets for row in state.rows]
     if "token" in target and target.keys() & {"start", "end"}:
         raise BadRequest("target has a token and characters; send one of them.")
     if "token" in target:
-        return [as_integer(target["token"], "the token in target", len(offsets))]
+        return 0, [as_integer(target["token"], "the token in target", len(offsets[0]))]
     require_keys(target, "start", "end")
     length = len(state.input.text) + 1
     start, end = (as_integer(target[key], f"target's {key}", length) for key in ("start", "end"))
-    places = enumerate(offsets)
-    tokens = [number for number, (first, last) in places if first < end and last > start]
-    if not tokens or end <= start:
+    found = [
+        [number for number, (first, last) in enumerate(each) if first < end and last > start]
+        for each in offsets
+    ]
+    row = max(range(len(found)), key=lambda number: len(found[number]))
+    if not found[row] or end <= start:
         raise BadRequest(f"target's characters {start} to {end} hold no token of the text.")
-    return tokens
+    return row, found[row]
 
 
 def segment_texts(selected_target: AttributionTarget) -> dict[str, Any]:

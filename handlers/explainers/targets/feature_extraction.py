@@ -78,7 +78,7 @@ def _selected(state: RequestState) -> tuple[range, int | None]:
     target, (count, size) = _as_object(state.settings.target), state.outputs[0][OUTPUT].shape
     tokens, dimension = range(count), None
     if target.keys() & {"token", "start", "end"}:
-        found = tokens_at(target, state)
+        _, found = tokens_at(target, state)
         tokens = range(found[0], found[-1] + 1)
     if "dimension" in target:
         dimension = as_integer(target["dimension"], "the dimension in target", size)

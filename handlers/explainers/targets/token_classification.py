@@ -41,14 +41,14 @@ class ExplanationTarget(TextExplanationTarget[Task]):
     example_target = (1, 0)
 
     def select(self, state: RequestState) -> list[AttributionTarget]:
-        segments = self.segments(state)
-        tokens, label = self._target(state)
-        return [target_at(state, 0, segments, "logits", (token, label)) for token in tokens]
+        row, tokens, label = self._target(state)
+        segments = self.segments(state, row)
+        return [target_at(state, row, segments, "logits", (token, label)) for token in tokens]
 
     def describe(self, state: RequestState, selected: AttributionTarget) -> dict[str, Any]:
-        tokens, label = self._target(state)
-        scores = softmax(state.outputs[0]["logits"])[tokens].mean(axis=0)
-        offsets = state.rows[0].encoding.offsets
+        row, tokens, label = self._target(state)
+        scores = softmax(state.outputs[row]["logits"])[tokens].mean(axis=0)
+        offsets = state.rows[row].encoding.offsets
         place = {"start": offsets[tokens[0]][0], "end": offsets[tokens[-1]][1]}
         return {
             "prediction": {**self.named(state, int(scores.argmax()), scores), **place},
@@ -60,29 +60,37 @@ class ExplanationTarget(TextExplanationTarget[Task]):
             },
         }
 
-    def _target(self, state: RequestState) -> tuple[list[int], int]:
+    def _target(self, state: RequestState) -> tuple[int, list[int], int]:
+        """Return the number of a window of the text, tokens of it, and a class."""
         target, scores = state.settings.target, softmax(state.outputs[0]["logits"])
         if target is None:
-            token = self._surest(state, scores)
-            return [token], int(scores[token].argmax())
+            row, token = self._surest(state)
+            return row, [token], int(state.outputs[row]["logits"][token].argmax())
         if isinstance(target, (list, tuple)) and len(target) == 2:
             token = as_integer(target[0], "the token in target", len(scores))
-            return [token], self.label_number(state, target[1])
+            return 0, [token], self.label_number(state, target[1])
         if isinstance(target, dict):
-            tokens = tokens_at(target, state)
+            row, tokens = tokens_at(target, state)
             label = target.get("label")
-            best = int(scores[tokens].mean(axis=0).argmax())
-            return tokens, best if label is None else self.label_number(state, label)
+            best = int(softmax(state.outputs[row]["logits"])[tokens].mean(axis=0).argmax())
+            return row, tokens, best if label is None else self.label_number(state, label)
         raise BadRequest(
             'target must be [token, class], {"token": …, "label": …} or {"start": …, "end": …}.'
         )
 
-    def _surest(self, state: RequestState, scores: Any) -> int:
-        """Return the token whose label is surest, one that is ignored only if all are."""
+    def _surest(self, state: RequestState) -> tuple[int, int]:
+        """Return the window and the token whose label is surest.
+
+        It is a token that is ignored only if all are.
+        """
         ignored = state.input.parameters.ignore_labels
         labels = self.task.labels_of(state.input.parameters.adapter_id)
         outside = np.array([label in ignored for label in labels])
-        special = np.array(state.rows[0].encoding.special_tokens_mask, dtype=bool)
-        best = np.where(outside[scores.argmax(axis=-1)], 0.0, scores.max(axis=-1))
-        best = np.where(special, -1.0, best)
-        return int(best.argmax())
+        found = []
+        for row, outputs in zip(state.rows, state.outputs, strict=True):
+            scores = softmax(outputs["logits"])
+            special = np.array(row.encoding.special_tokens_mask, dtype=bool)
+            best = np.where(outside[scores.argmax(axis=-1)], 0.0, scores.max(axis=-1))
+            found.append(np.where(special, -1.0, best))
+        row_number = max(range(len(found)), key=lambda number: found[number].max())
+        return row_number, int(found[row_number].argmax())

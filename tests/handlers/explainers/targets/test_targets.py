@@ -87,6 +87,23 @@ def test_an_answer_is_explained_at_both_ends(served: Load) -> None:
     assert response["target"]["label"] == response["prediction"]["answer"]
 
 
+def test_the_window_that_holds_the_characters_is_explained(served: Load) -> None:
+    text = f"{TEXT[:-1]} and " * 40
+    start = text.rindex("London")
+    status, response = explain(
+        served("token_classification"),
+        text,
+        target={"start": start, "end": start + len("London")},
+        method="feature_ablation",
+        aggregation_strategy="first",
+        stride=8,
+    )
+    assert status == 200, response
+    places = [response["offsets"][token] for token in response["target"]["tokens"]]
+    assert "".join(text[slice(*each)] for each in places) == "London"
+    assert response["offsets"][1][0] > len(TEXT)
+
+
 @pytest.mark.parametrize("context", ["The bar\n\nwas  fine\t.  ", "a   b   c   \n\n\n d"])
 def test_an_answer_with_spaces_around_it_is_explained(served: Load, context: str) -> None:
     model = served("question_answering", family="Roberta")
