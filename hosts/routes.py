@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import parse_qsl
 
 from hf_serve.handlers.errors import NotFound, RequestError
 
@@ -29,6 +30,8 @@ MODEL_ROUTES = (
 )
 # The path below a model in the query; `handlers.http.request` of older archives has no name for it.
 PATH_FIELD = "path"
+# The routes whose query TorchServe gives the handler, as it is in the fields of a form.
+WITH_QUERY = re.compile(r"/invocations|/models/[^/]+/invoke")
 METHODS = ("GET", "POST", "PUT")
 EXPLAINS = ("explanations", "explain")
 INVOCATIONS = "/invocations"
@@ -69,6 +72,21 @@ class Route:
     model: str
     version: str
     headers: Mapping[str, str]
+
+
+def query_fields(address: str) -> dict[str, str]:
+    """Return the fields that TorchServe makes of the query of a request.
+
+    `model`, which names the model for the application alone, is left out.
+
+    Args:
+        address: the path of the request, with its query.
+    """
+    path, _, query = address.partition("?")
+    if not WITH_QUERY.fullmatch(path):
+        return {}
+    fields = dict(parse_qsl(query, keep_blank_values=True))
+    return {name: value for name, value in fields.items() if name != "model"}
 
 
 def find_route(path: str, query: Mapping[str, Any]) -> Route:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ..config.messages import RepeatedField
+from ..config.messages import RepeatedField, quote
 from ..errors import BadRequest, RequestTooLarge
 from .decoding import (
     check_json_size,
@@ -36,6 +36,8 @@ FORM_FIELDS = ("parameters", "target", "options")
 # fields: the model, and the path below it. Below /predictions/<model> it needs a version before it.
 PATH_FIELD = "path"
 QUERY_FIELDS = ("model_name", PATH_FIELD)
+# A name of the model in the query, which servers in front of TorchServe read.
+MODEL_FIELD = "model"
 PARSED_FIELDS = ("inputs", "data", *FORM_FIELDS)
 FORM = "application/x-www-form-urlencoded"
 # SageMaker's name for images is application/x-image.
@@ -155,13 +157,15 @@ class HttpRequest:
         part of a form whose own type is JSON is JSON.
 
         Raises:
-            BadRequest: no body, not UTF-8, broken JSON, or an unknown compression.
+            BadRequest: no body, not UTF-8, broken JSON, an unknown compression, or a field that is
+                not read with the body.
             RequestTooLarge: it decompresses to too many bytes, or has too many values.
         """
         body = self.row.get("body")
         if isinstance(body, dict):
             return body
         if self._body_name is not None:
+            self._check_no_fields(self._body_name)
             if self.reads_media and _is_file(self.raw, self.content_type):
                 return bytes(self.raw)
             return _decode(self.raw, self.content_type, self.limits.max_values)
@@ -204,6 +208,20 @@ class HttpRequest:
             if plain != name or len(found[plain]) > 1:
                 lists.add(plain)
         return {name: found[name] if name in lists else found[name][0] for name in found}
+
+    def _check_no_fields(self, body: str) -> None:
+        """Refuse fields of a form or of a query that are not read, where a field is the whole body.
+
+        Raises:
+            BadRequest: there is one.
+        """
+        name = next((each for each in self._names if each not in (body, MODEL_FIELD)), None)
+        if name is not None:
+            raise BadRequest(
+                f"The request has the field {quote(name_in_form(name))} in its form or its query,"
+                f" and its field {body} is the whole body; send settings in the key parameters of a"
+                " JSON body, or as JSON in the field parameters of a form with the field inputs."
+            )
 
     @property
     def _names(self) -> list[str]:

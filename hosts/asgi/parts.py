@@ -10,6 +10,7 @@ from typing import Any
 from hf_serve.hosts.asgi.backend import Answer, Backend, ModelRequest
 from hf_serve.hosts.async_model import Part
 from hf_serve.hosts.http import STREAMS, in_time, to_row
+from hf_serve.hosts.routes import query_fields
 
 
 class PartsBackend(Backend):
@@ -37,6 +38,7 @@ class PartsBackend(Backend):
         route = request.route
         given = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers}
         row, types = await to_row(request.body, given.get("content-type", ""))
+        row = {**query_fields(request.address), **row}
         headers = {**given, **types, **route.headers}
         async with aclosing(await self.parts(route.model, route.version, row, headers)) as parts:
             timed = in_time(parts, self._answer_seconds)

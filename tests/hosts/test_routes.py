@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hf_serve.hosts.routes import Route, UnknownRoute, find_route
+from hf_serve.hosts.routes import Route, UnknownRoute, find_route, query_fields
 from tests.sentences import Sentence
 
 
@@ -46,6 +46,22 @@ def test_a_path_without_a_version_is_in_the_query() -> None:
     assert invoked == Route("fox", "", {**headers, "explain": "False"})
     assert find_route("/invocations", query) == Route("fox", "", headers)
     assert find_route("/predictions/fox", query) == route("fox")
+
+
+@pytest.mark.parametrize(
+    ("address", "fields"),
+    [
+        ("/invocations?model_name=fox&top_k=1&model=a", {"model_name": "fox", "top_k": "1"}),
+        ("/models/fox/invoke?path=v1%2Fembeddings&k=", {"path": "v1/embeddings", "k": ""}),
+        ("/invocations", {}),
+        ("/predictions/fox?top_k=1", {}),
+        ("/v1/chat/completions?top_k=1", {}),
+    ],
+)
+def test_the_handler_gets_the_query_of_torchserves_routes(
+    address: str, fields: dict[str, str]
+) -> None:
+    assert query_fields(address) == fields
 
 
 @pytest.mark.parametrize("path", ["/", "/predictions", "/predictions/", "/v1/models/fox:tune"])

@@ -253,8 +253,14 @@ def test_a_body_that_is_read_as_a_form_is_refused_with_the_header_to_add(row: An
 
 
 def test_a_field_called_data_is_the_body() -> None:
-    http_request = HttpRequest({"data": b'"A film"', "k": b"v"}, {"data": {"content-type": JSON}})
-    assert http_request.content == "A film"
+    row = {"data": b'"A film"', "model_name": "m", "model": "m", "path": ""}
+    assert HttpRequest(row, {"data": {"content-type": JSON}}).content == "A film"
+
+
+@pytest.mark.parametrize("body", ["data", "body"])
+def test_a_field_that_is_not_read_with_the_body_is_refused(body: str) -> None:
+    with refused(BadRequest, "top_k", body, "parameters"):
+        _ = HttpRequest({"model_name": "m", "top_k": "1", body: b"A film"}, {}).content
 
 
 @pytest.mark.parametrize(
