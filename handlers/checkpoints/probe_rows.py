@@ -119,7 +119,8 @@ def probe_rows(config: PreTrainedConfig, maker: RowMaker, max_tokens: int | None
     beyond = [width for width in reached if width >= tried]
     # A window of this width reaches half of it to either side.
     limit = max(tried, min(beyond) // 2) if beyond else math.inf
-    limit = min(limit, short_positions(config) or math.inf)
+    for short in (short_positions(config), full_attention_tokens(config)):
+        limit = min(limit, short or math.inf)
     return TrialRows(
         [maker.rows([min(each, positions) for each in batch]) for batch in lengths], limit
     )
@@ -144,6 +145,16 @@ def short_positions(config: PreTrainedConfig) -> int | None:
     if parameters.get("rope_type") != "longrope":
         return None
     return int(parameters["original_max_position_embeddings"])
+
+
+def full_attention_tokens(config: PreTrainedConfig) -> int | None:
+    """Return the tokens of a batch up to which a BigBird with sparse attention has full attention.
+
+    Beyond it, each token reads the last blocks of the padded row. None for other models.
+    """
+    if getattr(config, "attention_type", None) != "block_sparse":
+        return None
+    return int((5 + 2 * config.num_random_blocks) * config.block_size)
 
 
 def _named(values: Mapping[Any, Any]) -> Iterator[int]:

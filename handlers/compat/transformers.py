@@ -66,6 +66,7 @@ with without_scikit_learn():
 # Attention
 
 UNMASKED = "sdpa_without_masks"
+SPARSE, FULL = "block_sparse", "original_full"
 AttentionInterface.register(UNMASKED, sdpa_attention_forward)
 
 
@@ -156,6 +157,40 @@ def attend_both_ways(module: PreTrainedModel) -> None:
     for layer in module.modules():
         if hasattr(layer, "is_causal"):
             layer.is_causal = False
+
+
+def choose_attention_by_length(module: torch.nn.Module, short: int) -> None:
+    """Have a BigBird choose its attention for each batch.
+
+    A text that is too short for sparse attention changes the model of transformers to full
+    attention for all later ones.
+
+    Args:
+        short: the tokens up to which a batch has full attention.
+
+    Breaks when the attention of a layer is not its `self`, or `set_attention_type` is renamed.
+    """
+    parts: list[Any] = [
+        each for each in module.modules() if getattr(each, "attention_type", None) == SPARSE
+    ]
+    layers = [each for each in parts if hasattr(each, "self")]
+    kept = {SPARSE: [each.self for each in layers]}
+    for each in layers:
+        each.set_attention_type(FULL)
+    kept[FULL] = [each.self for each in layers]
+
+    def choose(_reader: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> None:
+        tokens = given.get("input_ids", args[0] if args else None)
+        tokens = given["inputs_embeds"] if tokens is None else tokens
+        kind = FULL if tokens.shape[1] <= short else SPARSE
+        for part in parts:
+            part.attention_type = kind
+        for layer, attention in zip(layers, kept[kind], strict=True):
+            layer.self = attention
+
+    for part in parts:
+        if hasattr(part, "create_masks_for_block_sparse_attn"):
+            part.register_forward_pre_hook(choose, with_kwargs=True)
 
 
 def need_no_state(module: PreTrainedModel) -> None:

@@ -27,10 +27,11 @@ from ..checkpoints.lora_files import AdapterFolders
 from ..checkpoints.model_spec import ModelSpec, specify_assistant
 from ..checkpoints.placement import log_placement
 from ..checkpoints.pooling import ModelWithPooling, TextSlots
-from ..checkpoints.probe_rows import short_positions
+from ..checkpoints.probe_rows import full_attention_tokens, short_positions
 from ..checkpoints.trial_results import TrialResults
 from ..compat.transformers import (
     can_be_repeated,
+    choose_attention_by_length,
     continue_cache,
     has_recurrent_state,
     same_attention,
@@ -127,6 +128,9 @@ class PretrainedModel(Model):
         reads_tokens: bool = True,
     ) -> None:
         self.module = module
+        self._short_rows = full_attention_tokens(module.config)
+        if self._short_rows is not None:
+            choose_attention_by_length(module, self._short_rows)
         self._reads_tokens = reads_tokens
         # Explanations register hooks on layers, which a compiled graph ignores.
         self._eager = module.forward
@@ -189,6 +193,8 @@ class PretrainedModel(Model):
         return options is not None
 
     def pack(self, trial: TrialRows, padding: Padding, per_token: tuple[str, ...]) -> bool:
+        if self._short_rows is not None:
+            return False  # Texts that are packed would be one long text with sparse attention.
         self._pack_with(as_packable(self.module, trial, padding, self._outputs, per_token))
         return self._packable is not None
 

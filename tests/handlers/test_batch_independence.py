@@ -42,7 +42,7 @@ GENERATORS = {
     "rwkv": (0, True),
 }
 PACKED = [
-    *("albert", "bert", "big_bird", "camembert", "data2vec-text", "distilbert", "electra", "ernie"),
+    *("albert", "bert", "camembert", "data2vec-text", "distilbert", "electra", "ernie"),
     *("eurobert", "ibert", "jina_embeddings_v3", "luke", "megatron-bert", "modernbert", "mpnet"),
     *("nomic_bert", "rembert", "roberta", "roberta-prelayernorm", "roc_bert", "squeezebert"),
     *("xlm-roberta", "xlm-roberta-xl", "xmod"),
@@ -67,6 +67,17 @@ def test_a_text_has_the_outputs_in_a_batch_that_it_has_alone(family: str, mode: 
     expected = [of_module(module, row) for row in texts(LENGTHS)]
     engine = families.engine(module, mode)
     assert_alike(outputs(engine, texts(LENGTHS)), expected)
+
+
+def test_big_bird_reads_long_texts_with_sparse_attention_after_short_ones() -> None:
+    mode = "token_classification"
+    sizes = {"block_size": 4, "num_random_blocks": 1}
+    # A short text changes a module of transformers to full attention.
+    rows = texts([7, *LENGTHS])
+    expected = [of_module(families.module("big_bird", mode, **sizes), row) for row in rows]
+    engine = families.engine(families.module("big_bird", mode, **sizes), mode)
+    assert engine.model.padded_limit == (5 + 2) * 4
+    assert_alike(outputs(engine, rows), expected)
 
 
 @pytest.mark.parametrize("family", PACKED)
@@ -103,7 +114,15 @@ def test_positions_that_padding_would_move_are_not_padded(
 def exports() -> list[Any]:
     """Return formats and families. CANINE, Funnel and YOSO cannot be exported."""
     few = [("torch_export", "bert"), ("torchscript", "modernbert"), ("torchscript", "fnet")]
-    scripts = (*PACKED, "convbert", "deberta-v2", "mobilebert", "mpnet", "nystromformer")
+    scripts = (
+        *PACKED,
+        "big_bird",
+        "convbert",
+        "deberta-v2",
+        "mobilebert",
+        "mpnet",
+        "nystromformer",
+    )
     others = [("torchscript", name) for name in scripts]
     others += [
         ("torch_export", name) for name in ("modernbert", "eurobert", "gpt2", "llama", "fnet")
