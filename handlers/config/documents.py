@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +71,17 @@ def repeated_key(content: str) -> str | None:
         if isinstance(node, yaml.SequenceNode):
             waiting += [(place, each) for each in node.value]
         elif isinstance(node, yaml.MappingNode):
-            # The number 1 and the text '1' are two keys.
-            keys = Counter((key.tag, str(key.value)) for key, _ in node.value if key.tag != MERGE)
-            if repeated := next((name for (_, name), count in keys.items() if count > 1), None):
-                return place + repeated
+            keys = [key for key, _ in node.value if key.tag != MERGE]
+            counts = Counter(map(_value_of_key, keys))
+            if repeated := next((each for each in keys if counts[_value_of_key(each)] > 1), None):
+                return f"{place}{repeated.value}"
             waiting += [(f"{place}{key.value}.", value) for key, value in node.value]
     return None
+
+
+def _value_of_key(key: yaml.Node) -> Any:
+    """Return what a parser takes a key for: `yes` and `true` are one key, `1` and `'1'` are two."""
+    if isinstance(key, yaml.ScalarNode):
+        with suppress(ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError):
+            return yaml.SafeLoader("").construct_object(key)
+    return key.tag, str(key.value)

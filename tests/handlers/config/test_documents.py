@@ -37,6 +37,11 @@ def test_yaml_that_cannot_be_read_is_an_error_of_yaml(text: str) -> None:
         ("a: &x {b: 1}\nc: {<<: *x, d: *x}", None),
         ("&x a: *x", None),
         ("1: a\n'1': b", None),
+        ("yes: a\n'yes': b", None),
+        ("a: {true: 1, yes: 2}", "a.true"),
+        ("1: a\n0x1: b", "1"),
+        ("~: a\nnull: b", "~"),
+        ("2024-13-45: a\n2024-13-45: b", "2024-13-45"),
         ("", None),
     ],
 )
