@@ -27,7 +27,7 @@ from ..errors import BadRequest, WrongConfig
 from ..http.request import preferred
 from ..http.response import JSON, encode_json
 from ..media.images import IMAGE_TYPES
-from ..tasks.custom_code import CustomCodeFailed, call, load_error
+from ..tasks.custom_code import CustomCodeFailed, call, completed, load_error
 from ..types.parameters import json_type
 from ..types.request import RequestBody, ResponseBody
 
@@ -187,7 +187,7 @@ class InferenceScript(InferenceCode):
         if not self._defines("model_fn"):
             return load_model()
         try:
-            return self._with_context("model_fn", str(directory))()
+            return completed(self._with_context("model_fn", str(directory))())
         except (Exception, SystemExit) as error:
             raise load_error(error, self._path, "whose model_fn fails") from error
 

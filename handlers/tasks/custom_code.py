@@ -12,8 +12,11 @@ An error of a function concerns its request alone.
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import json
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -195,7 +198,7 @@ def call(function: Callable[..., Any], name: str, file: str, *arguments: Any) ->
         RequestError: it failed.
     """
     try:
-        return function(*arguments)
+        return completed(function(*arguments))
     except RequestError:
         raise
     except ValueError as error:
@@ -205,6 +208,23 @@ def call(function: Callable[..., Any], name: str, file: str, *arguments: Any) ->
             raise classify(error) from None
         log_bug(error)
         raise CustomCodeFailed(name, file, type(error).__name__) from None
+
+
+def completed(result: Any) -> Any:
+    """Return a result, that of a function with `async def` once it is complete."""
+    if not inspect.isawaitable(result):
+        return result
+
+    async def wait() -> Any:
+        return await result
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(wait())
+    # A notebook runs a loop, in which another one cannot run.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, wait()).result()
 
 
 def _line_in(error: BaseException, path: Path) -> str:

@@ -265,6 +265,17 @@ def test_functions_get_the_context_if_they_take_it(load: Load, folder: Path) -> 
     assert properties == {"model_dir": str(folder), "gpu_id": None}
 
 
+def test_functions_with_async_def_are_awaited(load: Load) -> None:
+    model = load(
+        """
+        async def model_fn(model_dir): return len
+
+        async def predict_fn(data, model): return model(data["inputs"])
+        """
+    )
+    assert model.ask(b'{"inputs": "four"}') == 4
+
+
 def test_transform_fn_takes_the_place_of_the_steps(load: Load) -> None:
     model = load(
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import math
 from collections.abc import Callable
@@ -94,6 +95,31 @@ def test_a_file_has_data_classes(load: Load) -> None:
 def test_results_are_changed(load: Load) -> None:
     engine = load("def postprocess(result): return {'best': result[0]['label']}")
     assert set(results(engine, "A fine film")[0]) == {"best"}
+
+
+ASYNC = """
+    import asyncio
+
+    async def preprocess(request):
+        await asyncio.sleep(0)
+        return request.inputs.strip("!")
+
+    async def postprocess(result):
+        return result[0]["label"]
+"""
+
+
+@pytest.mark.parametrize("in_notebook", [False, True])
+def test_functions_with_async_def_are_awaited(load: Load, *, in_notebook: bool) -> None:
+    """A notebook runs an event loop in the thread that calls the engine."""
+    engine = load(ASYNC)
+
+    async def ask() -> list[Any]:
+        return results(engine, "A fine film!!!")
+
+    (found,) = asyncio.run(ask()) if in_notebook else results(engine, "A fine film!!!")
+    (expected,) = results(load(ASYNC.replace("async def pre", "async def _pre")), "A fine film")
+    assert found == expected
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8", "ubinary"])
