@@ -89,7 +89,7 @@ def test_a_mistake_in_a_list_is_reported_in_its_place(server: Server, mode: str)
         answer = ask(server, example.question(mode, {**quick(example, mode), name: [*items, 5]}))
         if "error_type" in answer.text:  # This format has no errors in lists.
             assert answer.status_code == 400
-            assert answer.json()["error"].startswith(f"{name}[{len(items)}]: ")
+            assert answer.json()["error"].startswith(f"{name}[{len(items)}] must be ")
         else:
             assert (answer.status_code, answer.text.count('"code":400')) == (200, 1), answer.text
         document(mode).check(example.path, answer)
