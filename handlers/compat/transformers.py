@@ -254,13 +254,19 @@ def shortest_row(config: PreTrainedConfig) -> int:
     """Return the number of tokens below which a model fails, since it shortens its rows.
 
     CANINE makes one position of `downsampling_rate` characters. Funnel halves a row before each
-    block but the first, without its first token, and so fails at some lengths below this one.
+    block but the first, without its first token, and needs more than one position in the last.
 
     Breaks when other families fail at short rows, or these name their sizes differently.
     """
-    rate = getattr(config, "downsampling_rate", 1) if config.model_type == "canine" else 1
-    blocks = len(config.block_sizes) if config.model_type == "funnel" else 0
-    return int(max(rate, 2**blocks))
+    if config.model_type == "canine":
+        return int(config.downsampling_rate)
+    if config.model_type == "funnel" and len(config.block_sizes) > 1:
+        halvings = (
+            len(config.block_sizes) - 1 if config.separate_cls else len(config.block_sizes) - 2
+        )
+        odd = config.separate_cls and not config.truncate_seq and halvings > 1
+        return int((3 * 2 ** (halvings - 1) if odd else 2**halvings) + 1)
+    return 1
 
 
 # Auto classes

@@ -530,6 +530,9 @@ def test_rows_of_the_shortest_length_and_longer_run(family: str, values: dict[st
         ids = torch.arange(10, 10 + width)[None]
         with torch.inference_mode():
             assert module(input_ids=ids).logits.shape[1] == width
+    if least > 1:
+        with pytest.raises(RuntimeError), torch.inference_mode():
+            module(input_ids=torch.arange(10, 9 + least)[None])
 
 
 def test_other_families_have_no_shortest_row() -> None:
