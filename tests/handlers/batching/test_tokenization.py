@@ -63,7 +63,7 @@ def test_a_pair_without_excess_is_truncated_to_the_same_tokens(
     words = ["the", "fox", "sings", "Zürich", "北京", "unbelievable", "don't", "a" * 30, "🎉x"]
     strategy = {"both": True, 0: "only_first", 1: "only_second"}[truncated]
     cut = 0
-    for _ in range(60):
+    for _ in range(180):
         first, second = (generator.choices(words, k=generator.randint(1, 90)) for _ in range(2))
         pair = " ".join(first), " ".join(second)
         whole = tokenize(tokenizer, [pair]).encodings[0]

@@ -20,7 +20,8 @@ def test_a_module_is_hidden_inside_the_context_only() -> None:
 
 @pytest.mark.nightly
 def test_the_handler_is_imported_without_slow_modules_that_it_does_not_use() -> None:
-    heavy = {"torch._inductor.compile_fx", "torch._dynamo", "matplotlib", "sklearn"}
+    # transformers 5.5 itself imports torch._dynamo.
+    heavy = {"torch._inductor.compile_fx", "matplotlib", "sklearn"}
     program = f"import sys, handlers.transformers_handler; print({heavy!r} & sys.modules.keys())"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
