@@ -88,7 +88,8 @@ def describe_validation_error(model: type[BaseModel], error: ValidationError) ->
     if details["type"] == "value_error":
         problem, _, remedy = str(details["ctx"]["error"]).partition("; ")
         return f"{_dotted(keys)} {problem}".strip(), remedy
-    if details["type"] == "invalid_key" or keys[-1:] == [KEY]:
+    is_key = details["type"] == "invalid_key" or keys[-1:] == [KEY]
+    if is_key and not isinstance(details["input"], str):
         # YAML reads the keys `no`, `on` and `1` as other types.
         *section, _ = (key for key in _path(keys) if key != KEY)
         place = f"{_dotted(section)} has" if section else "has"

@@ -211,7 +211,7 @@ def call(function: Callable[..., Any], name: str, file: str, *arguments: Any) ->
 
 
 def completed(result: Any) -> Any:
-    """Return a result, that of a function with `async def` once it is complete."""
+    """Return a result, which a function with `async def` computes now."""
     if not inspect.isawaitable(result):
         return result
 
