@@ -6,7 +6,7 @@ Protocols read a :class:`GeneratedMessage`, and streams send what is new of it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -117,10 +117,16 @@ class MessageSyntax:
             return GeneratedMessage(reasoning)
         tools = self.tools
         calls = () if tools is None else tools.calls(rest, self.schemas)
-        return self.message(reasoning, rest, tools.content(rest) if tools else rest, calls)
+        content = tools.content(rest) if tools else rest
+        return self.message(reasoning, rest, content, calls, self.answer_reader())
 
     def message(
-        self, reasoning: str, rest: str, content: str, calls: Iterable[ToolCall]
+        self,
+        reasoning: str,
+        rest: str,
+        content: str,
+        calls: Iterable[ToolCall],
+        read_answer: Callable[[str], str],
     ) -> GeneratedMessage:
         """Return a message.
 
@@ -129,6 +135,7 @@ class MessageSyntax:
             rest: the text after them.
             content: its part before the calls.
             calls: the calls in it.
+            read_answer: returns the answer in that part.
         """
         tools, checked = self.tools, tuple[ToolCall, ...]()
         may_call = tools and not (
@@ -138,9 +145,11 @@ class MessageSyntax:
             checked = tuple(self._checked(call) for call in calls)
         if not may_call:
             content = rest
-        if self.reasoning:
-            content = self.reasoning.answer(content)
-        return GeneratedMessage(reasoning, content, checked)
+        return GeneratedMessage(reasoning, read_answer(content), checked)
+
+    def answer_reader(self) -> Callable[[str], str]:
+        """Return what reads the answer in the text after the thoughts, while that text grows."""
+        return self.reasoning.answer_reader() if self.reasoning else str
 
     def split(self, text: str) -> tuple[str, str | None]:
         """Return the thoughts of a text, and the rest; None while the thoughts go on."""
@@ -180,6 +189,7 @@ class MessageReader:
     # Where the text after the thoughts begins, and these; None while that may change.
     _rest: int | None
     _reasoning: str
+    _read_answer: Callable[[str], str]
     _calls: CallReader | None
 
     def __init__(self, syntax: MessageSyntax) -> None:
@@ -200,13 +210,13 @@ class MessageReader:
         rest = text[self._rest :]
         content = self._calls.read(rest) if self._calls else rest
         calls = self._calls.calls if self._calls else ()
-        return self._syntax.message(self._reasoning, rest, content, calls)
+        return self._syntax.message(self._reasoning, rest, content, calls, self._read_answer)
 
     def _begin(self) -> None:
         syntax = self._syntax
         self._known, self._thoughts = 0, None
         self._rest = None if syntax.reasoning else 0
-        self._reasoning = ""
+        self._reasoning, self._read_answer = "", syntax.answer_reader()
         self._calls = CallReader(syntax.tools, syntax.schemas) if syntax.tools else None
 
     def _read_thoughts(self, text: str, known: int) -> GeneratedMessage:

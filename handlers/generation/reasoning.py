@@ -86,28 +86,66 @@ class ReasoningSyntax:
         ended = ended.removesuffix(shown)
         return ended.removesuffix("\n") if closing.startswith("\n") else ended
 
+    def answer_reader(self) -> Callable[[str], str]:
+        """Return what reads the answer of a text that grows, as :meth:`answer` does."""
+        return self.answer
+
 
 class HarmonySyntax(ReasoningSyntax):
     """The syntax of gpt-oss: an answer may be JSON, and come after a text of `commentary`."""
 
     def answer(self, rest: str) -> str:
-        start = rest.lstrip()
-        header = HEADER.match(start)
-        text = start[header.end() :] if header else rest
-        # A text without these marks, which may be long, is not searched with each new token.
-        return UNFINISHED_HEADER.sub("", NEXT_HEADER.sub("\n", text)) if "<|" in text else text
+        return self.answer_reader()(rest)
+
+    def answer_reader(self) -> Callable[[str], str]:
+        return HarmonyAnswerReader().read
+
+
+class HarmonyAnswerReader:
+    """Reads an answer of gpt-oss that grows, without searching for headers in the same text again.
+
+    A line break stands for each header within the answer.
+    """
+
+    def __init__(self) -> None:
+        # What was read of the text and does not change, and what the answer has of it.
+        self._end, self._answer = 0, ""
+
+    def read(self, rest: str) -> str:
+        """Return the answer of a text without thoughts.
+
+        Args:
+            rest: a text that begins with the text of the call before.
+        """
+        if len(rest) < self._end:
+            self._end, self._answer = 0, ""
+        end, answer = self._end, self._answer
+        if not end and (first := FIRST_HEADER.match(rest)):
+            end = first.end()
+        for header in NEXT_HEADER.finditer(rest, end):
+            answer += rest[end : header.start()] + "\n"
+            end = header.end()
+        certain = max(end, len(rest) - MAX_HEADER)
+        answer += rest[end:certain]
+        # Only spaces may be before the first header.
+        if end or rest[:certain].strip():
+            self._end, self._answer = certain, answer
+        return answer + UNFINISHED_HEADER.sub("", rest[certain:])
 
 
 # The texts before the answer of gpt-oss, or before a part of it.
-HEADER = re.compile(
+HEADER = (
     r"(?:<\|start\|>assistant)?<\|channel\|>(?:final|commentary)"
-    r"(?: ?<\|constrain\|>\w+)?<\|message\|>"
+    r"(?: ?<\|constrain\|>\w{1,40})?<\|message\|>"
 )
-NEXT_HEADER = re.compile(rf"<\|end\|>{HEADER.pattern}")
+FIRST_HEADER = re.compile(rf"\s*{HEADER}")
+NEXT_HEADER = re.compile(rf"<\|end\|>{HEADER}")
 UNFINISHED_HEADER = re.compile(
     r"(?:<\|end\|>)?(?:<\|start\|>[^<]*)?"
     r"(?:<\|channel\|>[^<]*(?:<\|constrain\|>[^<]*)?(?:<\|?[a-z]*\|?)?)?$"
 )
+# No header is longer.
+MAX_HEADER = 128
 THINK = ReasoningSyntax("<think>", "</think>")
 HARMONY = HarmonySyntax(
     opening="<|channel|>analysis<|message|>",

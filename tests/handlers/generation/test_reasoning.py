@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -9,8 +11,9 @@ import pytest
 from transformers import AutoTokenizer
 
 from hf_serve.handlers.config.handler_section import ReasoningParser
+from hf_serve.handlers.generation import reasoning
 from hf_serve.handlers.generation.grammar import GrammarCompiler
-from hf_serve.handlers.generation.message import GeneratedMessage, MessageSyntax
+from hf_serve.handlers.generation.message import GeneratedMessage, MessageReader, MessageSyntax
 from hf_serve.handlers.generation.reasoning import (
     ALIASES,
     HARMONY,
@@ -74,6 +77,51 @@ def test_several_thoughts_of_gpt_oss_are_joined() -> None:
     text = thought.format("One.") + thought.format("Two.") + "<|channel|>final<|message|>Yes."
     message = MessageSyntax(HARMONY, None).parse(text)
     assert message == GeneratedMessage("One.\nTwo.", "Yes.")
+
+
+def harmony_text(parts: int) -> str:
+    """Return a text of gpt-oss with thoughts, and an answer in some parts."""
+    comment = "<|start|>assistant<|channel|>commentary<|message|>I look at it: 1 <|2. <|end|>"
+    final = "<|start|>assistant<|channel|>final <|constrain|>json<|message|>"
+    thought = "<|channel|>analysis<|message|>Hm.<|end|>"
+    return thought + comment * parts + final + "[1, 2]\n" * 40
+
+
+def test_an_answer_of_gpt_oss_that_grows_is_read_as_the_whole() -> None:
+    syntax, text = MessageSyntax(HARMONY, None), harmony_text(parts=3)
+    for step in (1, 5):
+        reader = MessageReader(syntax)
+        for end in range(0, len(text), step):
+            assert reader.read(text[:end]) == syntax.parse(text[:end])
+    whole = "I look at it: 1 <|2. \n" * 3 + "[1, 2]\n" * 40
+    assert reader.read(text) == GeneratedMessage("Hm.", whole)
+    assert reader.read(text[:500]) == syntax.parse(text[:500])
+
+
+class CountingPattern:
+    """A pattern that counts the characters that it searches."""
+
+    def __init__(self, pattern: re.Pattern[str]) -> None:
+        self.pattern, self.counted = pattern, 0
+
+    def finditer(self, text: str, at: int) -> Iterator[re.Match[str]]:
+        self.counted += len(text) - at
+        return self.pattern.finditer(text, at)
+
+    def sub(self, new: str, text: str) -> str:
+        self.counted += len(text)
+        return self.pattern.sub(new, text)
+
+
+def test_headers_of_gpt_oss_are_searched_in_new_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    patterns = []
+    for name in ("NEXT_HEADER", "UNFINISHED_HEADER"):
+        patterns.append(CountingPattern(getattr(reasoning, name)))
+        monkeypatch.setattr(reasoning, name, patterns[-1])
+    reader, text = MessageReader(MessageSyntax(HARMONY, None)), harmony_text(parts=100)
+    steps = len([reader.read(text[:end]) for end in range(0, len(text), 4)])
+    for pattern in patterns:
+        assert 0 < pattern.counted < 2 * reasoning.MAX_HEADER * steps
 
 
 @pytest.mark.parametrize(
