@@ -1,8 +1,12 @@
-"""Say how a model is served, from its small files and before its weights are downloaded."""
+"""Say how a model is served, from its small files and before its weights are downloaded.
+
+Of an archive, it says what is in it, and checks its sums.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -18,6 +22,8 @@ from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.config.task_aliases import suggest_mode
 from hf_serve.handlers.errors import WrongConfig
 from hf_serve.hosts.command_line import plain_errors
+from hf_serve.scripts.archives.archive_summary import ArchiveSummary, is_archive
+from hf_serve.scripts.command_line import counted
 from hf_serve.scripts.hub.catalogue import find_in_catalogue
 from hf_serve.scripts.hub.client import Hub
 from hf_serve.scripts.paths import checkpoint_of
@@ -35,8 +41,8 @@ def main(
     model: Annotated[
         str,
         typer.Argument(
-            help="An id of the hub, a name of the catalogue, a folder, or a YAML file that names"
-            " one."
+            help="An id of the hub, a name of the catalogue, a folder, a YAML file that names one,"
+            " or an archive."
         ),
     ],
     revision: Annotated[str | None, typer.Option(help="The revision on the hub.")] = None,
@@ -53,6 +59,9 @@ def main(
     if mode and mode not in modes():
         raise typer.BadParameter(f"there is no mode {mode}; {suggest_mode(mode, modes())}")
     handler = None
+    if is_archive(Path(model)):
+        _print_archive(ArchiveSummary.read(Path(model)), as_json=as_json)
+        return
     if Path(model).suffix in YAMLS:
         config = ModelConfig.read(Path(model))
         handler = config.handler
@@ -90,6 +99,15 @@ def _print_custom(handler: HandlerSection, *, as_json: bool) -> None:
         out.print(f"{reason}.", markup=False)
 
 
+def _print_archive(found: ArchiveSummary, *, as_json: bool) -> None:
+    if as_json:
+        document = asdict(found) | {"config": found.config.model_dump(exclude_unset=True)}
+        document["quality"] = found.quality and found.quality.as_json()
+        out.print_json(json.dumps(document | {"memory": found.memory}))
+    else:
+        out.print(table_of_archive(found))
+
+
 def _model_of(path: Path, config: ModelConfig) -> str:
     """Return the model that a YAML names, or the folder of its checkpoint.
 
@@ -119,7 +137,7 @@ def table(found: ModelCheck) -> Table:
         f" {_number(found.parameters)} parameters in {found.dtype}{limit}",
     )
     if found.labels:
-        made.add_row("labels", _labels(found))
+        made.add_row("labels", _labels(found.labels, found.independent_labels))
     row = "download" if found.commit else "files"
     made.add_row(row, f"{decimal(found.size)} in {found.files} files")
     memory = ", ".join(f"{decimal(size)} in {dtype}" for dtype, size in found.memory.items())
@@ -138,6 +156,29 @@ def table(found: ModelCheck) -> Table:
     return made
 
 
+def table_of_archive(found: ArchiveSummary) -> Table:
+    """Return what is in an archive, in lines."""
+    handler = found.config.handler
+    made = Table(box=None, show_header=False)
+    packed = f"packed with version {found.kit} of the kit" if found.kit else "not from the kit"
+    made.add_row("archive", f"{found.name}, version {found.version}, {packed}")
+    made.add_row("mode", handler.mode)
+    if architectures := found.model.get("architectures"):
+        made.add_row("architecture", str(architectures[0]))
+    if found.labels and handler.mode.endswith("classification"):
+        made.add_row("labels", _labels(found.labels, found.has_independent_labels))
+    made.add_row("save_mode", f"{handler.save_mode}, dtype: {handler.dtype}")
+    if found.quality:
+        made.add_row("fidelity", f"{found.quality}")
+    made.add_row("files", f"{decimal(found.size)} in {found.files} files")
+    workers = counted(found.config.minWorkers, "worker")
+    made.add_row("memory", f"at least {decimal(found.memory)} for {workers}")
+    signed = ", which are signed" if found.is_signed else ""
+    made.add_row("sums", f"all files have theirs{signed}" if found.has_sums else "none")
+    made.add_row("served", "yes")
+    return made
+
+
 def _number(parameters: float) -> str:
     """Return a number of parameters in words: `22.7 million`, `25 thousand`."""
     million = 1e6
@@ -146,11 +187,11 @@ def _number(parameters: float) -> str:
     return f"{parameters / 1e3:,.0f} thousand"
 
 
-def _labels(found: ModelCheck) -> str:
+def _labels(labels: Sequence[str], are_independent: bool) -> str:
     """Return the first labels of a classifier, and how they are scored."""
-    more = len(found.labels) - SHOWN_LABELS
-    names = ", ".join(found.labels[:SHOWN_LABELS]) + (f" and {more} more" if more > 0 else "")
-    return f"{names}; each is scored by itself" if found.independent_labels else names
+    more = len(labels) - SHOWN_LABELS
+    names = ", ".join(labels[:SHOWN_LABELS]) + (f" and {more} more" if more > 0 else "")
+    return f"{names}; each is scored by itself" if are_independent else names
 
 
 run = partial(typer.run, main)

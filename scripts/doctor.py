@@ -19,15 +19,12 @@ import typer
 from packaging.requirements import Requirement
 
 from hf_serve.handlers import __version__
-from hf_serve.handlers.config.documents import parse_json, parse_yaml
-from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig
+from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.errors import KitError
 from hf_serve.handlers.process.resources import cpu_quota, memory_limit
 from hf_serve.hosts.command_line import plain_errors
-from hf_serve.hosts.mar_reader import Mar, WrongMar
-from hf_serve.scripts.archives.manifest import MANIFEST_FILE
-from hf_serve.scripts.archives.model_store import list_archives, why_unreadable
-from hf_serve.scripts.archives.verification import verify_archive
+from hf_serve.scripts.archives.archive_summary import WORKER_BYTES, ArchiveSummary
+from hf_serve.scripts.archives.model_store import list_archives
 from hf_serve.scripts.command_line import counted
 from hf_serve.scripts.installation import DISTRIBUTION
 from hf_serve.scripts.paths import CONFIG, MODEL_CONFIGS, MODEL_STORE, shown
@@ -41,12 +38,11 @@ from hf_serve.scripts.serving.workdirs import Workdir, find_workdir, store_of_ru
 
 CPUINFO = Path("/proc/cpuinfo")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-# Java's heap, and what a worker has in addition to its weights, in bytes.
-JAVA_BYTES, WORKER_BYTES = 1 << 30, 600 << 20
+# Java's heap.
+JAVA_BYTES = 1 << 30
 # TorchServe has a file for each connection.
 LEAST_FILES = 1024
 GIB = 1 << 30
-WEIGHTS = (".safetensors", ".bin", ".pt", ".pt2", ".onnx", ".data")
 
 Level = Literal["ok", "advice", "problem"]
 
@@ -213,17 +209,13 @@ def check_archives(installation: Installation) -> Iterator[Finding]:
     unpacked = 0
     for name, file in archives.items():
         path = installation.model_store / file
-        if reason := why_unreadable(path):
-            yield Finding("problem", f"{file}: {reason}")
-            continue
         try:
-            has_sums = verify_archive(path, installation.public_key)
-            archive = _Archive.read(path)
-        except (KitError, OSError, WrongMar, KeyError, ValueError) as error:
-            yield Finding("problem", f"{file}: {error}")
+            archive = ArchiveSummary.read(path, installation.public_key)
+        except KitError as error:
+            yield Finding("problem", str(error))
             continue
         needed, unpacked = needed + archive.memory, unpacked + archive.size
-        yield from _archive_findings(name, file, archive, has_sums=has_sums)
+        yield from _archive_findings(name, file, archive)
     yield from _resource_findings(needed, unpacked)
 
 
@@ -252,53 +244,7 @@ CHECKS: Sequence[Callable[[Installation], Iterator[Finding]]] = (
 )
 
 
-@dataclass(frozen=True)
-class _Archive:
-    """What an archive needs.
-
-    Attributes:
-        memory: the bytes that its workers take, at least.
-        kit: the version of the kit that packed it; None if it is not from the kit.
-    """
-
-    size: int
-    memory: int
-    kit: str | None
-    name: str
-    config: ModelConfig
-
-    @classmethod
-    def read(cls, path: Path) -> _Archive:
-        sizes, read = _contents(path)
-        manifest = parse_json(read(MANIFEST_FILE))["model"]
-        document = parse_yaml(read(manifest.get("configFile", CONFIG_FILE)))
-        config = ModelConfig.parse(document, f"{path.name}: {CONFIG_FILE}")
-        weights = sum(size for name, size in sizes.items() if name.endswith(WEIGHTS))
-        code = read("handlers/__init__.py").decode() if "handlers/__init__.py" in sizes else ""
-        kit = code.partition('__version__ = "')[2].partition('"')[0] or None
-        memory = config.minWorkers * (weights + WORKER_BYTES)
-        return cls(sum(sizes.values()), memory, kit, str(manifest["modelName"]), config)
-
-
-def _contents(path: Path) -> tuple[Mapping[str, int], Callable[[str], bytes]]:
-    """Return the sizes of the files of an archive, and a function that reads one."""
-    if path.is_dir():
-        files = [each for each in path.rglob("*") if each.is_file()]
-        sizes = {each.relative_to(path).as_posix(): each.stat().st_size for each in files}
-        return sizes, lambda name: (path / name).read_bytes()
-    with Mar(path) as mar:
-        sizes = {entry.name: entry.size for entry in mar.entries}
-
-    def read(name: str) -> bytes:
-        with Mar(path) as mar:
-            return mar.read(name)
-
-    return sizes, read
-
-
-def _archive_findings(
-    name: str, file: str, archive: _Archive, *, has_sums: bool
-) -> Iterator[Finding]:
+def _archive_findings(name: str, file: str, archive: ArchiveSummary) -> Iterator[Finding]:
     workers = archive.config.minWorkers
     if archive.config.continuousBatching and workers > 1:
         yield Finding(
@@ -318,7 +264,7 @@ def _archive_findings(
             f"{file}: packed with version {archive.kit or 'unknown'} of the kit, and this is"
             f" {__version__}; pack it again.",
         )
-    elif not has_sums:
+    elif not archive.has_sums:
         yield Finding("advice", f"{file}: has no SHA-256 sums; pack it again.")
     else:
         yield Finding("ok", f"{file}: all files have their sums.")

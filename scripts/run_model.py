@@ -36,6 +36,7 @@ from hf_serve.hosts.asgi.pool_limits import (
 )
 from hf_serve.hosts.command_line import plain_errors
 from hf_serve.scripts import create_archive, download_models, serve
+from hf_serve.scripts.archives.archive_summary import MULTI_LABEL
 from hf_serve.scripts.archives.model_store import (
     list_archives,
     packed_version,
@@ -55,8 +56,6 @@ if TYPE_CHECKING:
     from hf_serve.scripts.hub.model_check import ModelCheck
 
 YAMLS, ARCHIVE = (".yaml", ".yml"), ".mar"
-# `problem_type` in the config.json of a checkpoint.
-MULTI_LABEL = "multi_label_classification"
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 # Characters of the request in a command that is shown.
 MAX_SHOWN = 300
@@ -128,7 +127,6 @@ def main(
     require_free(port)
     _require_own_names(models)
     store = folder / STORE
-    store.mkdir(parents=True, exist_ok=True)
     archives = [archive_of(model, mode, revision, folder, store) for model in models]
     url = f"http://{HOST}:{port}"
     examples = _examples(archives, url, api_key_file)
@@ -197,6 +195,7 @@ def write_yaml(found: ModelCheck, folder: Path, keys: Mapping[str, Any] = EMPTY)
         # Explanations with gradients run the checkpoint.
         handler["explain_with_checkpoint"] = True
     handler |= keys
+    folder.mkdir(parents=True, exist_ok=True)
     text = f"# The mode is {found.mode.mode}, because {found.mode.reason}.\n"
     path.write_text(text + yaml.safe_dump({"handler": handler}, sort_keys=False), "utf-8")
     console.print(f"{path} is written: {text[2:].strip()}", markup=False)
@@ -261,6 +260,7 @@ def archive_of(
     if path.suffix == ARCHIVE and path.is_file():
         target = store / path.name
         if path.resolve() != target.resolve():
+            store.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
         return target
     config = path if path.suffix in YAMLS and path.is_file() else None

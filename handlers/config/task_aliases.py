@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
-from os.path import commonprefix
 
 from .messages import MAX_WORD, suggest
 
@@ -52,7 +51,7 @@ WORDS_OF_MODES = {
 }
 # How much of two names is the same in a misspelt one.
 ALMOST = 0.8
-# Letters with which two words of one kind begin, at least, and those of an ending, at most.
+# Letters that two words of one kind have at their beginning, at least, and of an ending, at most.
 STEM, ENDING = 4, 3
 
 
@@ -102,10 +101,9 @@ def _is_same(word: str, part: str) -> bool:
 
 def _is_like(word: str, part: str) -> bool:
     """Return whether two words begin alike, as `classify` and `classification`, or nearly agree."""
-    shared = len(commonprefix([word, part]))
-    return shared >= max(STEM, len(word) - ENDING) or bool(
-        get_close_matches(word, [part], n=1, cutoff=ALMOST)
-    )
+    stem = word[: max(STEM, len(word) - ENDING)]
+    is_kind = len(stem) >= STEM and part.startswith(stem)
+    return is_kind or bool(get_close_matches(word, [part], n=1, cutoff=ALMOST))
 
 
 def _other_names(mode: str) -> Iterator[str]:

@@ -133,6 +133,10 @@ def check_model(
         ModeNotCertain: its files fit several modes, or none.
         WrongCheckpoint: it is no checkpoint, or its weights are in no file that is served.
     """
+    if Path(model).is_file():
+        raise WrongCheckpoint(
+            model, "is a file", "name the folder that it is in, a YAML file or a .mar"
+        )
     allow_pickle = allow_pickle or bool(handler and handler.allow_pickle)
     with _small_files(model, revision, hub) as found:
         files = checkpoint_files(found.sizes, model, found.read)

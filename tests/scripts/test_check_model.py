@@ -6,19 +6,24 @@ import json
 import os
 import shutil
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import typer
 
+from hf_serve.handlers import __version__
 from hf_serve.handlers.checkpoints.gliner2 import LONGEST
 from hf_serve.handlers.config.handler_section import save_modes
 from hf_serve.scripts import check_model, paths
+from hf_serve.scripts.archives.archive_formats import FormatName
+from hf_serve.scripts.archives.packing import pack
 from hf_serve.scripts.hub.client import Hub
 from tests import tiny_gliner
 from tests.sentences import Sentence
+from tests.standins.archives import ECHO, write_archive
 from tests.standins.checkpoints import write_checkpoint, write_config
 from tests.standins.hub import LocalHub
 
@@ -275,3 +280,54 @@ def test_an_adapter_beside_a_model_of_the_hub_is_refused(
     hub.push("org/both", folder)
     code, _, err = check("org/both")
     assert (code, err.strip()) == (1, Sentence("adapter_config.json", "handler.adapters"))
+
+
+@pytest.mark.parametrize("archive_format", get_args(FormatName))
+def test_an_archive_is_read_without_a_hub(
+    check: Check, hub: LocalHub, tmp_path: Path, archive_format: FormatName
+) -> None:
+    folder = write_checkpoint(tmp_path / "model")
+    path = folder / "config.json"
+    kind = {"problem_type": "multi_label_classification", "id2label": {"0": "rude", "1": "kind"}}
+    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | kind), encoding="utf-8")
+    packed = pack(
+        write_config(tmp_path / "a.yaml", model_name=str(folder)),
+        archive_format=archive_format,
+        export_path=tmp_path / "store",
+        version="2.1",
+        checked=False,
+    ).path
+    code, out, err = check(packed)
+    assert (code, err) == (0, "")
+    printed = " ".join(out.split())
+    for fact in ("version 2.1", f"version {__version__}", "DistilBert", "rude, kind; each"):
+        assert fact in printed
+    document = json.loads(check(packed, as_json=True)[1])
+    assert document["config"]["handler"]["mode"] == "sequence_classification"
+    assert (document["name"], document["has_sums"], document["is_signed"]) == ("a", True, False)
+    assert not hub.sent
+
+
+def test_an_archive_that_is_changed_or_missing_is_refused(
+    check: Check, hub: LocalHub, tmp_path: Path
+) -> None:
+    folder = write_checkpoint(tmp_path / "model")
+    config = write_config(tmp_path / "a.yaml", model_name=str(folder))
+    packed = pack(config, export_path=tmp_path, checked=False).path
+    with zipfile.ZipFile(packed, "a") as archive:
+        archive.writestr("sitecustomize.py", "")
+    code, out, err = check(packed)
+    assert (code, out, err.strip()) == (1, "", Sentence("a.mar", "sitecustomize.py"))
+    code, out, err = check(tmp_path / "none.mar")
+    assert (code, out, err.strip()) == (1, "", Sentence(tmp_path / "none.mar"))
+    write_archive(tmp_path, "other", ECHO)
+    code, out, err = check(tmp_path / "other.mar")
+    assert (code, out, err.strip()) == (1, "", Sentence("other.mar", "handler"))
+    assert not hub.sent
+
+
+def test_a_file_of_weights_is_no_model(check: Check, hub: LocalHub, tmp_path: Path) -> None:
+    path = write_checkpoint(tmp_path / "model") / "model.safetensors"
+    code, out, err = check(path)
+    assert (code, out, err.strip()) == (1, "", Sentence(path, "file", "folder"))
+    assert not hub.sent

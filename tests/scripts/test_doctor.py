@@ -4,12 +4,14 @@ import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import typer
 import yaml
 from typer.testing import CliRunner
 
+from hf_serve.scripts.archives.archive_formats import FormatName
 from hf_serve.scripts.archives.packing import pack
 from hf_serve.scripts.doctor import (
     Finding,
@@ -118,6 +120,17 @@ def test_an_archive_of_another_kit_is_to_be_packed_again(
     packed("qa")
     level, sentence = level_and_sentence(list(check_archives(installed)))
     assert level == "advice" and "packed with version unknown of the kit" in sentence
+
+
+@pytest.mark.parametrize("archive_format", get_args(FormatName))
+def test_an_archive_of_each_format_is_read(
+    installed: Installation, tmp_path: Path, archive_format: FormatName
+) -> None:
+    config = write_yaml(tmp_path / "qa.yaml", write_weightless(tmp_path / "qa"))
+    store = installed.model_store
+    pack(config, archive_format=archive_format, export_path=store, checked=False)
+    level, sentence = level_and_sentence(list(check_archives(installed)))
+    assert level == "ok" and "qa" in sentence
 
 
 def test_an_archive_under_another_name_is_a_problem(

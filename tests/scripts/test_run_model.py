@@ -24,7 +24,7 @@ import yaml
 from hf_serve.demo_models.minilm import minilm
 from hf_serve.handlers.config.handler_section import HandlerSection
 from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig
-from hf_serve.handlers.errors import KitError
+from hf_serve.handlers.errors import KitError, WrongCheckpoint
 from hf_serve.hosts.fork_server.start import VARIABLE
 from hf_serve.scripts import create_archive, download_models, run_model, serve
 from hf_serve.scripts.hub.catalogue import read_catalogue
@@ -157,6 +157,7 @@ def _write_packed(path: Path, config: object = None) -> Path:
             "configFile": CONFIG_FILE,
         }
     }
+    path.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(path, "w") as packed:
         packed.writestr("MAR-INF/MANIFEST.json", json.dumps(manifest))
         packed.writestr(CONFIG_FILE, yaml.safe_dump(config or ARCHIVED))
@@ -285,6 +286,14 @@ def test_an_unknown_mode_is_refused_before_anything_is_written(tmp_path: Path) -
     assert not (tmp_path / "new").exists()
 
 
+def test_what_is_no_model_leaves_no_folder(tmp_path: Path) -> None:
+    weights = write_checkpoint(tmp_path / "model") / "model.safetensors"
+    folder = tmp_path / "new"
+    with refused(WrongCheckpoint, weights, "folder"):
+        run_model.archive_of(str(weights), None, None, folder, folder / "model_store")
+    assert not folder.exists()
+
+
 @pytest.mark.server
 def test_an_interrupt_while_it_starts_leaves_no_server(tmp_path: Path) -> None:
     write_archive(tmp_path, "slow", SLOW)
@@ -368,7 +377,7 @@ def test_models_that_did_not_load_are_named_at_the_end_without_an_example(
     workdir, names = folder / SERVER_FOLDER, ["good", "broken", "damaged"]
 
     def start(**_: object) -> None:
-        workdir.mkdir()
+        workdir.mkdir(parents=True)
         models = {name: f"{name}.mar" for name in names[:2]}
         left_out = {"damaged": "It is no archive."}
         Server(1, 0.0, models, Ports(), workdir, workdir, left_out=left_out).save()
