@@ -28,13 +28,14 @@ from hf_serve.scripts.archives.model_store import list_archives
 from hf_serve.scripts.command_line import counted
 from hf_serve.scripts.installation import DISTRIBUTION
 from hf_serve.scripts.paths import CONFIG, MODEL_CONFIGS, MODEL_STORE, shown
+from hf_serve.scripts.serving.background import AsgiServer
 from hf_serve.scripts.serving.ports import PortInUse, Ports
 from hf_serve.scripts.serving.processes import Memory
 from hf_serve.scripts.serving.properties import read_properties
 from hf_serve.scripts.serving.readiness import failures
 from hf_serve.scripts.serving.server import Server
 from hf_serve.scripts.serving.torchserve import java_home
-from hf_serve.scripts.serving.workdirs import Workdir, find_workdir, store_of_run
+from hf_serve.scripts.serving.workdirs import Workdir, find_workdir, running_server, store_of_run
 
 CPUINFO = Path("/proc/cpuinfo")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -221,8 +222,11 @@ def check_archives(installation: Installation) -> Iterator[Finding]:
 
 def check_server(installation: Installation) -> Iterator[Finding]:
     """Check that the server answers the sample of each model, or that its ports are free."""
-    server = Server.of(installation.workdir)
-    if server is None or not server.is_alive():
+    server = running_server(installation.workdir)
+    if isinstance(server, AsgiServer):
+        yield from _asgi_findings(server)
+        return
+    if server is None:
         yield from _port_findings(installation.config)
         return
     yield Finding("ok", f"TorchServe runs at {server.inference_url} (process {server.pid}).")
@@ -351,6 +355,20 @@ def _port_findings(config: Path) -> Iterator[Finding]:
         yield Finding("problem", f"No server of this folder runs, and its port is taken. {error}")
     else:
         yield Finding("ok", "No server runs, and its ports are free.")
+
+
+def _asgi_findings(server: AsgiServer) -> Iterator[Finding]:
+    problems = server.problems()
+    if problems:
+        yield Finding("ok", f"A server without TorchServe runs at {server.inference_url}.")
+    else:
+        yield Finding("problem", f"{server.inference_url} does not answer; see {server.log}.")
+    for name, problem in problems.items():
+        yield (
+            Finding("problem", f"{name}: {problem}")
+            if problem
+            else Finding("ok", f"{name}: ready.")
+        )
 
 
 def _answer_of(server: Server, model: str) -> Finding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -34,17 +35,21 @@ VERBS: Mapping[str, str] = {
     "join": "join_model",
 }
 DISTRIBUTION = "transformers-on-torchserve"
+PROGRAM, MODULE = "hf-serve", ("hf_serve", "__main__.py")
+# The folder of the shell in which the command was called.
+HERE = Path.cwd()
 # The module whose commands are verbs.
 SERVER = "serve"
 
 
 def command_line(verb: str, *arguments: object) -> str:
     """Return how a user writes a command: a verb of `hf-serve`, or a script of the repository."""
-    if not IS_REPOSITORY:
-        return shlex.join(["hf-serve", verb, *map(str, arguments)])
+    if not IS_REPOSITORY or _is_verb(Path(sys.argv[0])):
+        return shlex.join([PROGRAM, verb, *map(str, arguments)])
     module = VERBS[verb]
     own = [verb] if module == SERVER else []
-    return shlex.join(["python", f"scripts/{module}.py", *own, *map(str, arguments)])
+    script = _from_here(ROOT / "scripts" / f"{module}.py")
+    return shlex.join(["python", str(script), *own, *map(str, arguments)])
 
 
 def install_line(extra: str, *, openvino: bool = True) -> str:
@@ -56,5 +61,17 @@ def install_line(extra: str, *, openvino: bool = True) -> str:
     """
     if not IS_REPOSITORY:
         return f"pip install '{DISTRIBUTION}[{extra}]'"
-    no_deps = "-r requirements/openvino-no-deps.txt " if openvino else ""
-    return f"pip install -r requirements/{extra}.txt && pip install --no-deps {no_deps}-e ."
+    files = _from_here(ROOT / "requirements")
+    no_deps = f"-r {files}/openvino-no-deps.txt " if openvino else ""
+    kit = _from_here(ROOT)
+    return f"pip install -r {files}/{extra}.txt && pip install --no-deps {no_deps}-e {kit}"
+
+
+def _is_verb(program: Path) -> bool:
+    """Return whether a program that runs is `hf-serve`, and no script of the repository."""
+    return program.name == PROGRAM or (program.parent.name, program.name) == MODULE
+
+
+def _from_here(path: Path) -> Path:
+    """Return a path of the repository as the shell of the user has it."""
+    return path.relative_to(HERE) if path.is_relative_to(HERE) else path

@@ -47,10 +47,17 @@ from hf_serve.scripts.hub.catalogue import CatalogueEntry, find_in_catalogue
 from hf_serve.scripts.hub.client import Hub
 from hf_serve.scripts.installation import command_line
 from hf_serve.scripts.paths import model_name
+from hf_serve.scripts.serving.background import AsgiServer, record_asgi_server
 from hf_serve.scripts.serving.ports import HOST, Ports, require_distinct, require_free
 from hf_serve.scripts.serving.readiness import unready_models
 from hf_serve.scripts.serving.server import Server
-from hf_serve.scripts.serving.workdirs import RUN_FOLDER, SERVER_FOLDER, STORE, workdir_option
+from hf_serve.scripts.serving.workdirs import (
+    RUN_FOLDER,
+    SERVER_FOLDER,
+    STORE,
+    running_server,
+    workdir_option,
+)
 
 if TYPE_CHECKING:
     from hf_serve.scripts.hub.model_check import ModelCheck
@@ -115,8 +122,8 @@ def main(
     if mode and mode not in modes():
         raise typer.BadParameter(f"there is no mode {mode}; {suggest_mode(mode, modes())}")
     on_demand = PoolLimits.of_options(models_max, models_memory, keep_alive, load_timeout, pin)
+    _require_stopped(folder)
     if host is Host.TORCHSERVE:
-        _require_stopped(folder)
         ports = torchserve_port, management_port, metrics_port, grpc_port, grpc_management_port
         require_distinct(Ports(*ports), port)
         if on_demand:
@@ -136,7 +143,9 @@ def main(
         console.print(LOADING)
         keys = ["--api-key-file", str(api_key_file.resolve())] if api_key_file else []
         limits = on_demand.arguments() if on_demand else []
-        serve_in_process(archives, ["--port", str(port), *keys, *limits, "--greeting", greeting])
+        server = record_asgi_server(folder / SERVER_FOLDER, port, api_key_file)
+        options = ["--port", str(port), *keys, *limits, "--log-file", str(server.log)]
+        serve_in_process(archives, [*options, "--greeting", greeting])
     for notice in _other_versions(archives, store):
         console.print(notice, markup=False)
     serve.start(
@@ -320,12 +329,13 @@ def _require_own_names(models: Sequence[str]) -> None:
 
 
 def _require_stopped(folder: Path) -> None:
-    server = Server.of(folder / SERVER_FOLDER)
-    if server and server.is_alive():
-        names = ", ".join(server.models)
+    server = running_server(folder / SERVER_FOLDER)
+    if server:
+        found = server.problems() if isinstance(server, AsgiServer) else server.models
+        models = ", ".join(found) or "no model"
         stop = command_line("stop", *workdir_option(folder / SERVER_FOLDER))
         raise NotRunnable(
-            f"A server of {folder} runs already, with {names}; run `{stop}` first, or name another"
+            f"A server of {folder} runs already, with {models}; run `{stop}` first, or name another"
             " --folder and other ports."
         )
 

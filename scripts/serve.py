@@ -5,9 +5,9 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -19,16 +19,29 @@ from hf_serve.scripts.archives.model_store import list_archives
 from hf_serve.scripts.command_line import PublicKey, counted, split_names
 from hf_serve.scripts.installation import command_line
 from hf_serve.scripts.paths import CONFIG, MODEL_STORE, shown
-from hf_serve.scripts.serving.background import OneUrl, start_one_url
+from hf_serve.scripts.serving.background import AsgiServer, OneUrl, start_one_url
 from hf_serve.scripts.serving.host_commands import body_limits
-from hf_serve.scripts.serving.logs import SERVER_LOG, following_lines, last_lines, log_filter
+from hf_serve.scripts.serving.logs import (
+    SERVER_LOG,
+    asgi_filter,
+    following_lines,
+    last_lines,
+    log_filter,
+)
 from hf_serve.scripts.serving.ports import Ports, require_distinct, require_free
 from hf_serve.scripts.serving.processes import Memory
 from hf_serve.scripts.serving.properties import default_ports, read_properties
 from hf_serve.scripts.serving.readiness import unready_models
 from hf_serve.scripts.serving.server import DRAIN_SECONDS, Server, drain
 from hf_serve.scripts.serving.torchserve import JSON_LOGGING, LOGGING, TorchServe
-from hf_serve.scripts.serving.workdirs import STARTED, Workdir, find_workdir, workdir_option
+from hf_serve.scripts.serving.workdirs import (
+    STARTED,
+    Workdir,
+    find_workdir,
+    log_of,
+    running_server,
+    workdir_option,
+)
 
 PORTS = default_ports(CONFIG)
 # What its address is called where clients have the one URL.
@@ -148,6 +161,12 @@ def stop(
 ) -> None:
     """Stop the server and everything that it started, once it has answered its requests."""
     workdir = find_workdir(workdir)
+    if asgi := AsgiServer.of(workdir):
+        runs = asgi.is_alive()
+        asgi.stop()
+        if runs:
+            console.print(f"{asgi.title} has stopped.")
+            return
     server = Server.of(workdir)
     alive = server is not None and server.is_alive()
     _stop_one_url(workdir)
@@ -163,8 +182,10 @@ def stop(
 def status(workdir: Workdir = None) -> None:
     """Say which models answer; exit code 1 when not all of them do."""
     workdir = find_workdir(workdir)
-    server = Server.of(workdir)
-    if server is None or not server.is_alive():
+    server = running_server(workdir)
+    if isinstance(server, AsgiServer):
+        _show_asgi(server, workdir)
+    if server is None:
         console.print("TorchServe is not running.")
         raise typer.Exit(1)
     unready = unready_models(server)
@@ -202,21 +223,42 @@ def logs(
     workdir: Workdir = None,
 ) -> None:
     """Show the log of the server, or of the workers of one model; a stopped server has it, too."""
-    path = find_workdir(workdir) / "logs" / SERVER_LOG
-    if not path.is_file():
-        console.print(f"There is no log in {path.parent}; start the server, or name its --workdir.")
+    workdir = find_workdir(workdir)
+    path = log_of(workdir)
+    if path is None:
+        logs = workdir / "logs"
+        console.print(f"There is no log in {logs}; start the server, or name its --workdir.")
         raise typer.Exit(1)
-    is_shown = log_filter(model, problems=problems)
+    make_filter = log_filter if path.name == SERVER_LOG else asgi_filter
+    is_shown = make_filter(model, problems=problems)
     found, position = last_lines(path, lines, is_shown)
     for line in found:
         typer.echo(line)
     if lines and not (found or follow):
-        server = Server.of(path.parents[1])
-        others = sorted(server.models) if server and model not in (None, *server.models) else []
+        models = _models_of(workdir)
+        others = sorted(models) if model not in (None, *models) else []
         unknown = f" There is no model {model}; there are {', '.join(others)}." if others else ""
         typer.echo(f"{path} has no such lines.{unknown}", err=True)
     for line in following_lines(path, position, is_shown) if follow else ():
         typer.echo(line)
+
+
+def _models_of(workdir: Path) -> Collection[str]:
+    """Return the names of the models of a server; none where it does not say."""
+    server = running_server(workdir) or Server.of(workdir)
+    if isinstance(server, AsgiServer):
+        return server.problems()
+    return server.models if server else ()
+
+
+def _show_asgi(server: AsgiServer, workdir: Path) -> NoReturn:
+    """Say which models of a server without TorchServe answer, and exit."""
+    problems = server.problems()
+    for name, problem in problems.items():
+        console.print(_line_of_model(name, problem, workdir), markup=False)
+    state = "" if problems else " does not answer yet"
+    console.print(f"{server.inference_url}{state} (process {server.pid}, log in {server.log})")
+    raise typer.Exit(0 if problems and not any(problems.values()) else 1)
 
 
 def line_of_one_url(url: str) -> str:
@@ -249,11 +291,12 @@ def _require_no_tokens(settings: Mapping[str, str]) -> None:
 
 
 def _leave_if_running(workdir: Path) -> None:
-    server = Server.of(workdir)
-    if server and server.is_alive():
-        console.print(f"TorchServe is running already; `{command_line('stop')}` ends it.")
+    if running := running_server(workdir):
+        title = running.title if isinstance(running, AsgiServer) else "TorchServe"
+        stop_line = command_line("stop", *workdir_option(workdir))
+        console.print(f"{title} is running already; `{stop_line}` ends it.")
         status(workdir)
-    elif server:
+    elif server := Server.of(workdir):
         _stop_one_url(workdir)
         server.stop()
 

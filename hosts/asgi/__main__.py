@@ -5,9 +5,11 @@ Without archives it is in front of a running TorchServe; with archives, it loads
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Annotated, Any
@@ -86,9 +88,14 @@ def main(
     ] = 60,
     max_request_size: Annotated[int, typer.Option(min=1, help="Bytes.")] = MAX_REQUEST_BYTES,
     max_response_size: Annotated[int, typer.Option(min=1, help="Bytes.")] = MAX_RESPONSE_BYTES,
+    log_file: Annotated[
+        Path | None, typer.Option(help="A file that the log is written to as well.")
+    ] = None,
     greeting: Annotated[str, typer.Option(help="What is printed once it answers.")] = "",
 ) -> None:
     """Serve all models at one URL, in front of TorchServe or without it."""
+    if log_file:
+        sys.stderr = _Copied(sys.stderr, log_file)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
     environment = dict(os.environ)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -118,6 +125,32 @@ def main(
         at = inference.rstrip("/"), management.rstrip("/"), metrics, workdir
         backend = _torchserve(at, watch, on_demand)
     serve(backend, settings)
+
+
+class _Copied(io.TextIOBase):
+    """Standard error, which a file has as well, from its beginning."""
+
+    def __init__(self, stream: Any, path: Path) -> None:
+        self._stream = stream
+        self._file = path.open("w", encoding="utf-8", errors="backslashreplace", buffering=1)
+
+    def write(self, text: str) -> int:
+        """Write a text to both; a file on a full disk lacks it."""
+        with suppress(OSError):
+            self._file.write(text)
+        return int(self._stream.write(text))
+
+    def flush(self) -> None:
+        """Flush standard error; the file is written line by line."""
+        self._stream.flush()
+
+    def fileno(self) -> int:
+        """Return the descriptor of standard error."""
+        return int(self._stream.fileno())
+
+    def isatty(self) -> bool:
+        """Return whether standard error is a terminal."""
+        return bool(self._stream.isatty())
 
 
 def _in_process(files: ServedFiles, first: Archive, request: int, response: int) -> Any:

@@ -10,11 +10,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import httpx
+import psutil
 
 from hf_serve.handlers.errors import KitError
 from hf_serve.handlers.http.limits import BodyLimits
@@ -107,6 +109,11 @@ class BackgroundServer:
         """Return whether the server process is running."""
         return is_running(self.pid, self.started)
 
+    def save(self) -> None:
+        """Write which process it is to its work folder."""
+        state = json.dumps(asdict(self), default=str, indent=2)
+        (self.workdir / self.state_file).write_text(state + "\n", encoding="utf-8")
+
     def stop(self) -> None:
         """Stop the server and all its processes, and wait until they have exited."""
         if started_at(self.pid) is None or self.is_alive():
@@ -173,8 +180,7 @@ class BackgroundServer:
                 start_new_session=True,
             )
         server = cls(process.pid, started_at(process.pid) or 0.0, workdir, settings)
-        state = json.dumps(asdict(server), default=str, indent=2)
-        (workdir / cls.state_file).write_text(state + "\n", encoding="utf-8")
+        server.save()
         try:
             server._wait(timeout)
         except BaseException:
@@ -284,6 +290,61 @@ def start_one_url(
     arguments = [str(each) for option in options.items() for each in option]
     arguments += limits_of_models
     return OneUrl.start(["-m", "hf_serve.hosts.asgi", *arguments], workdir, {"port": port}, timeout)
+
+
+# The log of a server without TorchServe, in the folder of logs of its work folder.
+ASGI_LOG = Path("logs") / "asgi.log"
+
+
+class AsgiServer(BackgroundServer):
+    """A running `hf-serve run --host asgi`, in a terminal or in the background of a shell."""
+
+    title: ClassVar[str] = "The server without TorchServe"
+    verbs: ClassVar[tuple[str, ...]] = ()
+    state_file: ClassVar[str] = "asgi_server.json"
+    ready_path: ClassVar[str] = "/v2/health/ready"
+
+    @property
+    def log(self) -> Path:
+        return self.workdir / ASGI_LOG
+
+    def problems(self) -> dict[str, str | None]:
+        """Return why each model does not answer, None where it does; empty while none does."""
+        path = self.settings.get("api_key_file")
+        keys = Path(path).read_text("utf-8").split() if path and Path(path).is_file() else []
+        headers = {"Authorization": f"Bearer {keys[0]}"} if keys else {}
+        url = f"{self.inference_url}/v1/models"
+        try:
+            answer = httpx.get(url, headers=headers, timeout=30, trust_env=False)
+        except httpx.TransportError:
+            return {}
+        models = answer.json()["data"] if answer.is_success else []
+        return {each["id"]: self._problem(each) for each in models}
+
+    @staticmethod
+    def _problem(model: dict[str, str]) -> str | None:
+        return model.get("error") or (model["state"] if model["state"] == "failed" else None)
+
+    def stop(self) -> None:
+        # The shell that started it may have given its group to other programs, too.
+        if self.is_alive():
+            process = psutil.Process(self.pid)
+            process.terminate()
+            with suppress(psutil.TimeoutExpired):
+                process.wait(STOP_SECONDS)
+            if process.is_running():
+                process.kill()
+        (self.workdir / self.state_file).unlink(missing_ok=True)
+
+
+def record_asgi_server(workdir: Path, port: int, api_key_file: Path | None) -> AsgiServer:
+    """Write that this process becomes the server without TorchServe of a work folder."""
+    (workdir / ASGI_LOG).parent.mkdir(parents=True, exist_ok=True)
+    settings = {"port": port, "api_key_file": api_key_file and str(api_key_file.resolve())}
+    pid = os.getpid()
+    server = AsgiServer(pid, started_at(pid) or 0.0, workdir.resolve(), settings)
+    server.save()
+    return server
 
 
 READY_FILE = "ready.json"

@@ -24,6 +24,9 @@ PROBLEM = re.compile(
     | Request[ ]failed:[ ]request_id= | \b\w+[ ]in[ ]the[ ]handler,[ ]at[ ]""",
     re.VERBOSE,
 )
+# The same in the log of a server without TorchServe, where a model can have its own process, whose
+# lines begin with the name of the model.
+ASGI_PROBLEM = re.compile(r"^(\S+: )?(WARNING|ERROR|CRITICAL) ")
 
 Filter = Callable[[str], bool]
 
@@ -46,6 +49,28 @@ def log_filter(model: str | None, *, problems: bool) -> Filter:
         if not problems:
             return True
         return exceptions.has(line) or PROBLEM.search(line) is not None
+
+    return is_shown
+
+
+def asgi_filter(model: str | None, *, problems: bool) -> Filter:
+    """Return a function that says whether a line of the server without TorchServe is to be shown.
+
+    Args:
+        model: the model whose name the lines have; None for all lines.
+        problems: whether only warnings, errors and exceptions are shown.
+    """
+    named = re.compile(rf"(?<![\w-]){re.escape(model)}(?![\w-])") if model else None
+    in_traceback = False
+
+    def is_problem(line: str) -> bool:
+        nonlocal in_traceback
+        ends_traceback = in_traceback and not line.startswith(" ")
+        in_traceback = line == TRACEBACK or (in_traceback and not ends_traceback)
+        return ends_traceback or ASGI_PROBLEM.search(line) is not None
+
+    def is_shown(line: str) -> bool:
+        return (not problems or is_problem(line)) and (named is None or bool(named.search(line)))
 
     return is_shown
 

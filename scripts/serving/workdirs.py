@@ -9,6 +9,7 @@ import typer
 
 from hf_serve.handlers.errors import KitError
 from hf_serve.scripts.paths import BUILD, shown
+from hf_serve.scripts.serving.background import ASGI_LOG, AsgiServer
 from hf_serve.scripts.serving.logs import SERVER_LOG
 from hf_serve.scripts.serving.server import Server
 
@@ -51,7 +52,7 @@ def find_workdir(named: Path | None) -> Path:
     if named is not None:
         of_run = named / SERVER_FOLDER
         return of_run if of_run.is_dir() else named
-    running = [folder for folder in (STARTED, RUN) if _runs(folder)]
+    running = [folder for folder in (STARTED, RUN) if running_server(folder)]
     if len(running) > 1:
         raise SeveralServers(*running)
     return running[0] if running else max(STARTED, RUN, key=_logged_at)
@@ -64,15 +65,37 @@ def store_of_run(workdir: Path) -> Path | None:
 
 
 def workdir_option(workdir: Path) -> list[object]:
-    """Return the option that names a work folder; empty for one that commands find."""
-    return [] if workdir in (STARTED, RUN) else ["--workdir", workdir]
+    """Return the option that names a work folder; empty for one that commands find.
+
+    It is the option that `run` was given, where `run` has made the work folder.
+    """
+    if workdir in (STARTED, RUN):
+        return []
+    of_run = workdir.name == SERVER_FOLDER and workdir != Path(SERVER_FOLDER)
+    return ["--folder", workdir.parent] if of_run else ["--workdir", workdir]
 
 
-def _runs(workdir: Path) -> bool:
-    server = Server.of(workdir)
-    return server is not None and server.is_alive()
+def running_server(workdir: Path) -> Server | AsgiServer | None:
+    """Return the server that runs with a work folder; None if none does."""
+    for server in (Server.of(workdir), AsgiServer.of(workdir)):
+        if server and server.is_alive():
+            return server
+    return None
+
+
+def log_of(workdir: Path) -> Path | None:
+    """Return the log of the server of a work folder that runs, or ran last; None without one."""
+    logs = [path for path in (workdir / "logs" / SERVER_LOG, workdir / ASGI_LOG) if path.is_file()]
+    server = running_server(workdir)
+    if isinstance(server, AsgiServer):
+        return server.log
+    return logs[0] if server and logs else max(logs, key=_changed_at, default=None)
 
 
 def _logged_at(workdir: Path) -> float:
-    log = workdir / "logs" / SERVER_LOG
-    return log.stat().st_mtime if log.is_file() else 0.0
+    log = log_of(workdir)
+    return _changed_at(log) if log else 0.0
+
+
+def _changed_at(path: Path) -> float:
+    return path.stat().st_mtime if path.is_file() else 0.0

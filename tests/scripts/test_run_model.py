@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -44,6 +46,7 @@ from tests.serving import Served
 from tests.standins.archives import SLOW, write_archive
 from tests.standins.checkpoints import write_checkpoint
 from tests.standins.hub import LocalHub
+from tests.waiting import wait_for
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
@@ -295,6 +298,49 @@ def test_what_is_no_model_leaves_no_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.server
+def test_the_commands_know_a_server_without_torchserve(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path / "film")
+    (tmp_path / "broken.mar").write_text("no archive")
+    url = f"http://127.0.0.1:{(port := free_ports().inference)}"
+
+    def command(*arguments: object) -> list[str]:
+        return [sys.executable, "-m", "hf_serve", *map(str, arguments), "--folder", "its folder"]
+
+    def told(*arguments: object) -> tuple[int, str]:
+        done = subprocess.run(
+            command(*arguments), cwd=tmp_path, capture_output=True, text=True, env=environment
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    run = ["run", "film", "broken.mar", "--mode", "sequence_classification", "--host", "asgi"]
+    process = subprocess.Popen(
+        command(*run, "--port", port), cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL
+    )
+    try:
+        wait_for(lambda: _answers(f"{url}/v1/models"), 120)
+        code, said = told("status")
+        assert code == 1 and "film is ready" in said
+        shown = re.search(r"`(.*logs broken.*)`", said)
+        assert shown and shlex.split(shown[1])[-2:] == ["--folder", "its folder"]
+        assert "broken.mar did not load" in told("logs", "broken", "--problems")[1]
+        assert "its folder" in told("run", "film", "--port", free_ports().inference)[1]
+        assert told("stop") == (0, "The server without TorchServe has stopped.\n")
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+    assert told("status") == (1, "TorchServe is not running.\n")
+    assert "did not load" in told("logs")[1]
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url, trust_env=False).is_success
+    except httpx.TransportError:
+        return False
+
+
+@pytest.mark.server
 def test_an_interrupt_while_it_starts_leaves_no_server(tmp_path: Path) -> None:
     write_archive(tmp_path, "slow", SLOW)
     names = ("torchserve", "management", "metrics", "grpc", "grpc-management")
@@ -349,7 +395,7 @@ def test_a_server_that_runs_is_stopped_first(tmp_path: Path) -> None:
     workdir.mkdir()
     started = started_at(os.getpid()) or 0.0
     Server(os.getpid(), started, {"minilm": "minilm.mar"}, Ports(), workdir, workdir).save()
-    with refused(NotRunnable, "minilm", "stop", "--workdir", "--folder"):
+    with refused(NotRunnable, "minilm", "stop", "--folder"):
         run_model._require_stopped(tmp_path)
 
 
@@ -392,8 +438,8 @@ def test_models_that_did_not_load_are_named_at_the_end_without_an_example(
     assert "predictions/good" in printed.out
     assert "broken" not in printed.out and "damaged" not in printed.out
     damaged, broken = printed.err.splitlines()
-    assert damaged == Sentence("damaged", "status", "--workdir")
-    assert broken == Sentence("broken", "logs", "--workdir")
+    assert damaged == Sentence("damaged", "status", "--folder")
+    assert broken == Sentence("broken", "logs", "--folder")
 
 
 def test_an_archive_beside_another_default_version_is_named(tmp_path: Path) -> None:

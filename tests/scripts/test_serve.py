@@ -101,7 +101,8 @@ def test_a_model_without_an_archive_is_named(line: Line) -> None:
 
     assert (code, err) == (
         1,
-        "store has no archive of nobody; pack them with `python scripts/create_archive.py`.\n",
+        f"store has no archive of nobody; pack them with `python {SCRIPT.parent}/create_archive.py`"
+        ".\n",
     )
 
 

@@ -19,7 +19,7 @@ OF_DEVELOPERS = {"default_modes", "lock_requirements", "write_docs", "write_open
 
 def test_each_command_has_a_verb() -> None:
     paths = (ROOT / "scripts").glob("*.py")
-    commands = {path.stem for path in paths if "__main__" in path.read_text(encoding="utf-8")}
+    commands = {path.stem for path in paths if "__name__ == " in path.read_text(encoding="utf-8")}
     assert commands - OF_DEVELOPERS - {"verbs"} == set(VERBS.values())
 
 

@@ -12,7 +12,13 @@ import pytest
 import typer
 
 from hf_serve.scripts import serve
-from hf_serve.scripts.serving.logs import SERVER_LOG, following_lines, last_lines, log_filter
+from hf_serve.scripts.serving.logs import (
+    SERVER_LOG,
+    asgi_filter,
+    following_lines,
+    last_lines,
+    log_filter,
+)
 from hf_serve.scripts.serving.ports import Ports
 from hf_serve.scripts.serving.server import Server
 from tests.sentences import Sentence
@@ -55,6 +61,34 @@ def test_what_torchserve_raises_after_an_error_is_no_problem() -> None:
     follow_up = "ModuleNotFoundError: No module named 'ts.torch_handler.transformers_handler'"
     log = _output(TRACEBACK, ERROR, "", "During handling of …", "", TRACEBACK, follow_up)
     assert list(filter(log_filter(None, problems=True), log)) == _output(ERROR)
+
+
+ASGI_LINES = [
+    "INFO hf_serve.hosts.asgi.in_process store/film.mar is served as film, version 1.0",
+    "ERROR hf_serve.hosts.asgi.in_process store/film-de.mar did not load: It is no .mar.",
+    "film: WARNING handlers.engine slow",
+    TRACEBACK,
+    '  File "a.py", line 1, in b',
+    "handlers.errors.WrongConfig: film has no labels",
+    "INFO uvicorn.error Started",
+]
+
+
+@pytest.mark.parametrize(
+    ("model", "problems", "shown"),
+    [
+        (None, False, [0, 1, 2, 3, 4, 5, 6]),
+        (None, True, [1, 2, 5]),
+        ("film", False, [0, 2, 5]),
+        ("film", True, [2, 5]),
+        ("film-de", True, [1]),
+    ],
+)
+def test_the_log_of_a_server_without_torchserve_is_filtered(
+    model: str | None, problems: bool, shown: list[int]
+) -> None:
+    is_shown = asgi_filter(model, problems=problems)
+    assert list(filter(is_shown, ASGI_LINES)) == [ASGI_LINES[at] for at in shown]
 
 
 @pytest.mark.parametrize("head", ["", LINES[1], '{"time": "', "Traceback "])

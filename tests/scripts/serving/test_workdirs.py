@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 import pytest
 
 from hf_serve.scripts.serving import workdirs
+from hf_serve.scripts.serving.background import ASGI_LOG, record_asgi_server
 from hf_serve.scripts.serving.logs import SERVER_LOG
 from hf_serve.scripts.serving.ports import Ports
 from hf_serve.scripts.serving.processes import started_at
 from hf_serve.scripts.serving.server import Server
-from hf_serve.scripts.serving.workdirs import SeveralServers, find_workdir
+from hf_serve.scripts.serving.workdirs import SeveralServers, find_workdir, log_of, workdir_option
 from tests.sentences import refused
 
 
@@ -30,7 +32,7 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def save(workdir: Path, *, alive: bool) -> None:
     """Write the state of a server, which is this process or one that has ended."""
-    workdir.mkdir(parents=True)
+    workdir.mkdir(parents=True, exist_ok=True)
     pid, at = os.getpid(), started_at(os.getpid()) or 0.0
     Server(pid, at if alive else 1.0, {}, Ports(), workdir, workdir).save()
 
@@ -68,3 +70,32 @@ def test_without_a_server_the_newest_log_counts(started: Path, ran: Path) -> Non
     log(started, 1)
     log(ran, 2)
     assert find_workdir(None) == ran
+
+
+def test_the_log_is_of_the_server_that_runs_and_not_of_one_before(ran: Path) -> None:
+    log(ran, 2)
+    assert log_of(ran) == ran / "logs" / SERVER_LOG
+    record_asgi_server(ran, 8000, None)
+    (ran / ASGI_LOG).touch()
+    os.utime(ran / ASGI_LOG, (1, 1))
+    assert find_workdir(None) == ran
+    assert log_of(ran) == ran / ASGI_LOG
+
+
+def test_without_a_server_the_log_is_the_newest(ran: Path) -> None:
+    assert log_of(ran) is None
+    log(ran, 1)
+    (ran / ASGI_LOG).touch()
+    assert log_of(ran) == ran / ASGI_LOG
+    save(ran, alive=True)
+    assert log_of(ran) == ran / "logs" / SERVER_LOG
+
+
+@pytest.mark.parametrize("name", ["two", "with a space", "d\u00e9j\u00e0 #1 50%"])
+def test_a_command_that_is_shown_finds_the_server(tmp_path: Path, name: str) -> None:
+    """`run --folder two` shows commands with the option that it was given."""
+    of_run, of_start = tmp_path / name / "server", tmp_path / name
+    save(of_run, alive=True)
+    for workdir in (of_run, of_start):
+        _, shown = shlex.split(shlex.join(map(str, workdir_option(workdir))))
+        assert find_workdir(Path(shown)) == of_run
