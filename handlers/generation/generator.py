@@ -275,6 +275,7 @@ class Prompt(Window):
             self.syntax,
             self.future,
             self.result,
+            keeps_ids=self.parameters.return_token_ids,
         )
 
     def _shown(self, ends: frozenset[int], decoder: IncrementalDecoder) -> frozenset[int]:

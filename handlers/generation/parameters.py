@@ -417,6 +417,9 @@ class GenerationParameters(SamplingParameters):
     decoder_input_details: Annotated[bool, by_processor(False, tgi=True)] = False
     """Adds `prefill` beside `tokens`: the tokens of the prompt with their log probabilities, which
     the first one has not; and `prefill_top_tokens` beside `top_tokens`."""
+    return_token_ids: bool = False
+    """Adds `details` with `prompt_token_ids` and `token_ids`: the ids of the tokens of the prompt,
+    and of the new ones with an end token or a stop string."""
     grammar: Annotated[GrammarSpec | None, ParameterSpec(tgi=True)] = None
     """What the new text must match: `{"type": "json", "value": …}`, a JSON schema, or `regex`."""
     tools: Annotated[Tools, ParameterSpec(openai=SAME, chat_only=True)] = ()

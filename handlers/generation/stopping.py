@@ -19,7 +19,7 @@ from transformers import StoppingCriteria
 
 from ..process.deadline import Deadline
 from ..process.ranks import world_size
-from ..types.request import GeneratedToken, TextStream
+from ..types.request import GeneratedToken, TextStream, WrittenTokens
 from .detokenization import DecoderState, IncrementalDecoder
 from .grammar import GrammarMatcher
 from .logits_processors import BatchRows, LogprobRecorder, TokenScores
@@ -55,6 +55,8 @@ class GenerationState:
         omits_last: whether the text omits the last token, which ended the sequence.
         reasoning_tokens: the number of tokens of the thoughts that the text begins with.
         stop_string: the stop string that ended the sequence; None for another end.
+        end_token: the end token that ended the sequence; None for another end.
+        ids: the ids of the new tokens, where they are requested.
     """
 
     text: str
@@ -67,6 +69,8 @@ class GenerationState:
     omits_last: bool = False
     reasoning_tokens: int = 0
     stop_string: str | None = None
+    end_token: int | None = None
+    ids: tuple[int, ...] | None = field(default=None, repr=False)
 
     @property
     def kept_tokens(self) -> int:
@@ -112,6 +116,7 @@ class StopTracker:
         future: the outcome that a request waits for; None where the batch returns it. Its
             cancellation ends the sequences.
         result: makes the task's result of a finished sequence, for its stream.
+        keeps_ids: whether states have the ids of the new tokens.
     """
 
     decoder: IncrementalDecoder
@@ -123,6 +128,7 @@ class StopTracker:
     syntax: MessageSyntax | None = None
     future: Future[Any] | None = None
     result: Callable[[GenerationState], Mapping[str, Any]] | None = None
+    keeps_ids: bool = False
     # What reads the text of each stream, by its identity.
     _readers: dict[int, MessageReader] = field(default_factory=dict, repr=False, compare=False)
 
@@ -133,7 +139,8 @@ class StopTracker:
 
     def start(self) -> GenerationState:
         """Return the state before the first new token."""
-        return GenerationState("", 0, None, self.decoder.start(self.prompt))
+        decoding = self.decoder.start(self.prompt)
+        return GenerationState("", 0, None, decoding, ids=() if self.keeps_ids else None)
 
     def add(
         self, state: GenerationState, token: int, scores: TokenScores | None = None
@@ -145,9 +152,10 @@ class StopTracker:
         """
         if state.finish_reason:
             return state
-        state = replace(state, tokens=state.tokens + 1)
+        ids = None if state.ids is None else (*state.ids, token)
+        state = replace(state, tokens=state.tokens + 1, ids=ids)
         if token in self.end_tokens - self.shown_ends:
-            return replace(self._finish(state, "eos_token"), omits_last=True)
+            return replace(self._finish(state, "eos_token", token), omits_last=True)
         if scores:
             state = replace(state, records=(*state.records, self._record(state, token, scores)))
         decoding, new = self.decoder.add(state.decoding, token)
@@ -157,7 +165,7 @@ class StopTracker:
         if token in self._hidden_names and not state.finish_reason:
             state = self._append_hidden(state, self._hidden_names[token])
         if token in self.end_tokens:
-            return self._finish(state, "eos_token")
+            return self._finish(state, "eos_token", token)
         is_full = state.tokens == self.max_new_tokens
         return self._finish(state, "length") if is_full else state
 
@@ -172,11 +180,13 @@ class StopTracker:
         end = next((place for place, token in enumerate(tokens) if token in self.end_tokens), None)
         omits_last = end is not None and tokens[end] not in self.shown_ends
         kept = tokens if end is None else tokens[: end + 1 - omits_last]
+        if self.keeps_ids:
+            state = replace(state, ids=tuple(tokens if end is None else tokens[: end + 1]))
         state = replace(
             state, text=self.decoder.decode(state.decoding, kept), omits_last=omits_last
         )
         if end is not None:
-            return replace(state, tokens=end + 1, finish_reason="eos_token")
+            return replace(state, tokens=end + 1, finish_reason="eos_token", end_token=tokens[end])
         is_full = len(tokens) == self.max_new_tokens
         reason: FinishReason | None = "length" if is_full else None
         return replace(state, tokens=len(tokens), finish_reason=reason)
@@ -196,6 +206,8 @@ class StopTracker:
         The last token comes with the end of the response, which is part of a token's event in the
         protocol of text-generation-inference.
         """
+        ids = state.ids or ()
+        stream.written = WrittenTokens(len(self.prompt), state.tokens, self.prompt, ids)
         certain = self.certain_text(state)
         tokens = state.recorded_tokens(stream.emitted_tokens, len(certain))
         tokens = tokens[:-1] if state.finish_reason else tokens
@@ -289,11 +301,14 @@ class StopTracker:
         special, partial = self.decoder.is_special(token), self.decoder.part_of_character(token)
         return GeneratedToken(token, text, logprob, special, partial)
 
-    def _finish(self, state: GenerationState, reason: FinishReason) -> GenerationState:
+    def _finish(
+        self, state: GenerationState, reason: FinishReason, end_token: int | None = None
+    ) -> GenerationState:
+        if not state.finish_reason:
+            state = self._append(state, self.decoder.rest(state.decoding))
         if state.finish_reason:
             return state
-        state = self._append(state, self.decoder.rest(state.decoding))
-        return replace(state, finish_reason=state.finish_reason or reason)
+        return replace(state, finish_reason=reason, end_token=end_token)
 
 
 class _TextWithSpecialTokens:

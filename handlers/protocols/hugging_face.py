@@ -66,7 +66,7 @@ from .result_formats import format_results, preferred_file, preferred_type
 # The details that a stream has in its events.
 TOKEN_DETAILS = {"prefill", "tokens", "top_tokens", "prefill_top_tokens"}
 # The parameters for which a result has details.
-DETAIL_PARAMETERS = ("details", "logprobs", "top_n_tokens")
+DETAIL_PARAMETERS = ("details", "logprobs", "top_n_tokens", "return_token_ids")
 KEYS = ["inputs", "parameters", "options", "stream", "target"]
 # The services whose parameters may be top-level keys.
 EMBEDDINGS = ("embed", "embed_all")

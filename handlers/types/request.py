@@ -63,6 +63,23 @@ class GeneratedToken:
         return [each.as_json() for each in self.top]
 
 
+@dataclass(frozen=True, slots=True)
+class WrittenTokens:
+    """The tokens of a text that is being generated.
+
+    Attributes:
+        read: the number of tokens of its prompt.
+        new: the number of new tokens.
+        prompt_ids: the ids of the tokens of its prompt.
+        new_ids: the ids of the new tokens; empty where the request does not ask for ids.
+    """
+
+    read: int = 0
+    new: int = 0
+    prompt_ids: Sequence[int] = ()
+    new_ids: Sequence[int] = ()
+
+
 class TextStream:
     """Sends a generated text before it is complete.
 
@@ -73,6 +90,7 @@ class TextStream:
         sends_sequences: whether it sends several texts of a prompt, each by itself.
         emitted: the text that was sent; `emitted_reasoning` the thoughts before it.
         emitted_tokens: how many tokens were sent with them.
+        written: the tokens that are generated, of which some may have no text yet.
     """
 
     sends_sequences: ClassVar[bool] = False
@@ -81,6 +99,7 @@ class TextStream:
         self._send = send
         self.emitted = self.emitted_reasoning = ""
         self.emitted_tokens = 0
+        self.written = WrittenTokens()
 
     @property
     def has_begun(self) -> bool:

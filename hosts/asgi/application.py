@@ -464,14 +464,16 @@ def _openai_list(models: Mapping[str, ModelEntry]) -> dict[str, Any]:
     for each in models.values():
         own = _listed(each)
         data.append({**own, **_error(each)})
-        data += [{**own, "id": name, "parent": each.name} for name in each.adapters]
+        data += [{**own, "id": name, "root": name, "parent": each.name} for name in each.adapters]
     return {"object": "list", "data": data, "models": sorted(models)}
 
 
 def _listed(entry: ModelEntry) -> dict[str, Any]:
     """Return a model as OpenAI's list has it, with its state and its mode."""
     own = {"object": "model", "created": 0, "owned_by": "torchserve", "state": str(entry.state)}
-    return {"id": entry.name, **own, **({"mode": entry.mode} if entry.mode else {})}
+    of_vllm = {"root": entry.name, "max_model_len": entry.max_model_len}
+    mode = {"mode": entry.mode} if entry.mode else {}
+    return {"id": entry.name, **own, **of_vllm, **mode}
 
 
 def _error(entry: ModelEntry) -> dict[str, str]:

@@ -38,6 +38,8 @@ class ModelEntry:
         mode: its task; empty where it is not known yet.
         adapters: names of its LoRA adapters, which OpenAI's clients may name instead of it.
         pids: the processes of its workers, as TorchServe counts them.
+        max_model_len: the maximum number of tokens of a text; None where it is not known or there
+            is no limit.
     """
 
     name: str
@@ -47,20 +49,31 @@ class ModelEntry:
     mode: str = ""
     adapters: tuple[str, ...] = ()
     pids: tuple[int, ...] = ()
+    max_model_len: int | None = None
 
 
 def described(entry: ModelEntry, info: Mapping[str, Any], listed: Mapping[str, Any]) -> ModelEntry:
-    """Return an entry with mode and adapters.
+    """Return an entry with mode, adapters and limit.
 
     Args:
         entry: the entry.
         info: what the model answers at `/info`.
         listed: what it answers at `/v1/models`.
     """
+    data = listed.get("data", [])
     return replace(
         entry,
         mode=str(info.get("model_pipeline_tag", "")).replace("-", "_"),
-        adapters=tuple(each["id"] for each in listed.get("data", []) if "parent" in each),
+        adapters=tuple(each["id"] for each in data if "parent" in each),
+        # An archive of an older version has none.
+        max_model_len=data[0].get("max_model_len") if data else None,
+    )
+
+
+def with_description(entry: ModelEntry, known: ModelEntry) -> ModelEntry:
+    """Return an entry with the mode, the adapters and the limit of another of the same model."""
+    return replace(
+        entry, mode=known.mode, adapters=known.adapters, max_model_len=known.max_model_len
     )
 
 
@@ -120,7 +133,7 @@ class Backend(ABC):
 
     @abstractmethod
     async def described_models(self) -> Mapping[str, ModelEntry]:
-        """Return the models, with modes and adapters."""
+        """Return the models, with modes, adapters and limits."""
 
     @abstractmethod
     def answer(self, request: ModelRequest) -> AbstractAsyncContextManager[Answer]:

@@ -51,7 +51,11 @@ class LoadedModel:
         model = ArchiveModel(archive.folder, name, archive.version, limits, report=report)
         info = model.engine.describe(name, archive.version)
         self._entry = ModelEntry(
-            name, archive.version, mode=info.mode, adapters=tuple(info.adapters)
+            name,
+            archive.version,
+            mode=info.mode,
+            adapters=tuple(info.adapters),
+            max_model_len=info.limits.max_total_tokens,
         )
         self._served = AsyncModel(model, name, archive.version)
         self._batcher = Batcher(

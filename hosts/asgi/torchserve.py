@@ -32,6 +32,7 @@ from hf_serve.hosts.asgi.backend import (
     ModelRequest,
     State,
     described,
+    with_description,
 )
 from hf_serve.hosts.asgi.errors import NotLoaded
 from hf_serve.hosts.asgi.forwarding import TextHeaders, forward, open_client, without
@@ -318,7 +319,7 @@ class TorchServeBackend(Backend):
         return ModelEntry(name, str(default["modelVersion"]), state, pids=pids)
 
     async def _describe(self, entry: ModelEntry) -> ModelEntry:
-        """Return an entry with mode and adapters, which the model itself tells."""
+        """Return an entry with mode, adapters and limit, which the model itself tells."""
         key = entry.name, entry.version
         if key not in self._described and entry.state == State.READY:
             try:
@@ -329,7 +330,7 @@ class TorchServeBackend(Backend):
                 return entry
             self._described[key] = described(entry, info, listed)
         if known := self._described.get(key):
-            return replace(entry, mode=known.mode, adapters=known.adapters)
+            return with_description(entry, known)
         return entry
 
     async def _ask_model(self, name: str, path: str) -> Any:

@@ -9,7 +9,6 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from ray import serve
@@ -18,7 +17,7 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.schema import ApplicationStatusOverview
 
 from hf_serve.handlers.errors import InternalError, Overloaded
-from hf_serve.hosts.asgi.backend import ModelEntry, State, described
+from hf_serve.hosts.asgi.backend import ModelEntry, State, described, with_description
 from hf_serve.hosts.asgi.errors import UnknownModel
 from hf_serve.hosts.asgi.parts import PartsBackend
 from hf_serve.hosts.async_model import Part
@@ -75,14 +74,14 @@ class RayBackend(PartsBackend):
         return _parts(handle.answer.remote(row, headers, version))
 
     async def _describe(self, entry: ModelEntry) -> ModelEntry:
-        """Return an entry with mode and adapters, which the model itself tells."""
+        """Return an entry with mode, adapters and limit, which the model itself tells."""
         if entry.name not in self._described and entry.state == State.READY:
             info, listed = await asyncio.gather(
                 self._ask(entry.name, "info"), self._ask(entry.name, "v1/models")
             )
             self._described[entry.name] = described(entry, info, listed)
         known = self._described.get(entry.name, entry)
-        return replace(entry, mode=known.mode, adapters=known.adapters)
+        return with_description(entry, known)
 
     async def _ask(self, name: str, path: str) -> Any:
         parts = await self.parts(name, "", {}, {"url_path": path})

@@ -145,13 +145,14 @@ MIN_TEMPERATURE = 1e-5
 class StreamOptions(BaseModel):
     """What a stream contains in addition to the text.
 
-    OpenAI's `include_obfuscation` and vLLM's `continuous_usage_stats` have no effect: the last
-    chunk has the usage.
+    The last chunk has the usage with `include_usage`, and with vLLM's `continuous_usage_stats`
+    each chunk has it so far. OpenAI's `include_obfuscation` has no effect.
     """
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
     include_usage: bool = False
+    continuous_usage_stats: bool = False
 
 
 class StreamedBody(Body):
@@ -204,6 +205,8 @@ class Sampling(StreamedBody):
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
     truncate_prompt_tokens: PromptTokens | None = None
     prompt_logprobs: TopTokens | None = None
+    return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
     structured_outputs: dict[str, Any] | None = None
     guided_json: Any = None
     guided_regex: Any = None
@@ -224,6 +227,17 @@ class Sampling(StreamedBody):
     def top_tokens(self) -> int | None:
         """How many likely tokens are returned for each; None without log probabilities."""
         return None
+
+    @property
+    def shows_ids(self) -> bool:
+        """Whether log probabilities have the ids of tokens instead of their texts."""
+        return bool(self.return_tokens_as_token_ids)
+
+    @property
+    def counts_continuously(self) -> bool:
+        """Whether each chunk of a stream has the usage so far."""
+        options = self.stream_options
+        return options is not None and options.include_usage and options.continuous_usage_stats
 
     @property
     def echoes(self) -> bool:
@@ -260,6 +274,7 @@ class Sampling(StreamedBody):
             "logprobs": self.top_tokens is not None or self.prompt_logprobs is not None,
             "top_n_tokens": max(self.top_tokens or 0, self.prompt_logprobs or 0),
             "decoder_input_details": self.prompt_logprobs is not None,
+            "return_token_ids": self.return_token_ids or None,
             "grammar": self._grammar,
             "truncate": self.truncate_prompt_tokens,
             **self._passed_on,
@@ -415,8 +430,6 @@ SAMPLING = {
         length_penalty=1.0,
         include_stop_str_in_output=False,
         logprob_token_ids=[],
-        return_token_ids=False,
-        return_tokens_as_token_ids=False,
         return_prompt_text=False,
         logits_processors=[],
         truncation_side="left",

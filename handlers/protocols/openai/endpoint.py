@@ -156,10 +156,17 @@ def fingerprint(model: ModelInfo) -> str:
 def model_entries(model: ModelInfo) -> dict[str, ServedModel]:
     """Return the entry of the model and of each adapter in the list of models, by their names."""
     adapters: dict[str, ServedModel] = {
-        name: {**_entry(name), "parent": model.name} for name in model.adapters
+        name: {**_entry(model, name), "parent": model.name} for name in model.adapters
     }
-    return {model.name: _entry(model.name), **adapters}
+    return {model.name: _entry(model, model.name), **adapters}
 
 
-def _entry(name: str) -> ServedModel:
-    return {"id": name, "object": "model", "created": 0, "owned_by": "torchserve"}
+def _entry(model: ModelInfo, name: str) -> ServedModel:
+    return {
+        "id": name,
+        "object": "model",
+        "created": 0,
+        "owned_by": "torchserve",
+        "root": name,
+        "max_model_len": model.limits.max_total_tokens,
+    }

@@ -22,7 +22,7 @@ from ...http.request import HttpRequest
 from ...http.response import HttpResponse, encode_json
 from ...http.streams import SERVER_SENT_EVENTS, HttpTextStream, event
 from ...types.model_info import ModelInfo
-from ...types.request import MAX_MESSAGES, GeneratedToken, Request, TextToken
+from ...types.request import MAX_MESSAGES, GeneratedToken, Request, TextToken, WrittenTokens
 from ..base import ParsedRequest, Route, check_count
 from ..truncation import ALL_TOKENS, check_prompt_tokens
 from .bodies import CHAT, COMPLETIONS, ChatBody, CompletionBody, Sampling
@@ -36,12 +36,14 @@ from .types import (
     ChatLogprobs,
     ChatPart,
     ChatReason,
+    ChoiceEnd,
     Completion,
     CompletionChunk,
+    CompletionPart,
     Delta,
     LikelyToken,
     OpenAIError,
-    PromptScores,
+    PromptTokens,
     RankedToken,
     Reason,
     Reply,
@@ -83,17 +85,29 @@ def scored_prompt(details: Mapping[str, Any]) -> list[Scored]:
     return list(zip(details["prefill"], tops, strict=False))
 
 
-def prompt_logprobs(result: Mapping[str, Any], body: Sampling) -> PromptScores:
-    """Return the key `prompt_logprobs` of vLLM, where a body asks for it.
+def prompt_tokens(result: Mapping[str, Any], body: Sampling) -> PromptTokens:
+    """Return the keys of vLLM about the tokens of a prompt; null where a body asks for none.
 
     The first token has no log probability. `rank` is null for a token of the prompt that is not
     among the most likely ones.
     """
-    count = body.prompt_logprobs
-    if count is None:
-        return {}
-    _, *others = scored_prompt(result["details"])
-    return {"prompt_logprobs": [None, *(_ranked(*each, count) for each in others)]}
+    details, count = result["details"], body.prompt_logprobs
+    scores: list[dict[str, RankedToken] | None] | None = None
+    if count is not None:
+        scores = [None, *(_ranked(*each, count) for each in scored_prompt(details)[1:])]
+    return {"prompt_logprobs": scores, "prompt_token_ids": details.get("prompt_token_ids")}
+
+
+def choice_end(result: Mapping[str, Any]) -> ChoiceEnd:
+    """Return the keys of vLLM about the end of a choice and its tokens."""
+    details = result["details"]
+    return {"stop_reason": stop_reason(details), "token_ids": details.get("token_ids")}
+
+
+def stop_reason(details: Mapping[str, Any]) -> str | int | None:
+    """Return the stop string or the stop token that ended a text; None for another end."""
+    found: str | int | None = details.get("stop_sequence", details.get("stop_token_id"))
+    return found
 
 
 def _ranked(token: TextToken, top: Sequence[TextToken], count: int) -> dict[str, RankedToken]:
@@ -108,40 +122,53 @@ def _ranked(token: TextToken, top: Sequence[TextToken], count: int) -> dict[str,
     }
 
 
-def chat_logprobs(tokens: Sequence[Scored]) -> ChatLogprobs:
-    """Return `logprobs` of a choice of `chat/completions`."""
+def chat_logprobs(tokens: Sequence[Scored], *, as_ids: bool = False) -> ChatLogprobs:
+    """Return `logprobs` of a choice of `chat/completions`.
+
+    Args:
+        as_ids: whether tokens have their ids instead of their texts.
+    """
     content: list[ScoredToken] = [
-        {**_entry(token), "top_logprobs": [_entry(each) for each in top]} for token, top in tokens
+        {**_entry(token, as_ids), "top_logprobs": [_entry(each, as_ids) for each in top]}
+        for token, top in tokens
     ]
     return {"content": content, "refusal": None}
 
 
-def completion_logprobs(tokens: Sequence[Scored], offset: int) -> TextLogprobs:
+def completion_logprobs(
+    tokens: Sequence[Scored], offset: int, *, as_ids: bool = False
+) -> TextLogprobs:
     """Return `logprobs` of a choice of `completions`.
 
     Args:
         offset: where their text begins in the text of the choice, in characters.
+        as_ids: whether tokens have their ids instead of their texts.
     """
     texts = [token["text"] for token, _ in tokens]
     likely: list[dict[str, float] | None] = []
     for token, top in tokens:
         # The first of several tokens with one text counts.
-        scores = ((each["text"], each["logprob"]) for each in (token, *reversed(top)))
+        scores = ((_shown(each, as_ids), each["logprob"]) for each in (token, *reversed(top)))
         found = {text: logprob for text, logprob in scores if logprob is not None}
         likely.append(found or None)
     return {
-        "tokens": texts,
+        "tokens": [_shown(token, as_ids) for token, _ in tokens],
         "token_logprobs": [token["logprob"] for token, _ in tokens],
         "top_logprobs": likely,
         "text_offset": list(accumulate(map(len, texts), initial=offset))[:-1],
     }
 
 
-def _entry(token: TextToken) -> LikelyToken:
+def _shown(token: TextToken, as_ids: bool) -> str:
+    """Return the text of a token, or its id as vLLM writes it instead."""
+    return f"token_id:{token['id']}" if as_ids else token["text"]
+
+
+def _entry(token: TextToken, as_ids: bool) -> LikelyToken:
     """Return a token with its bytes; a part of a character has other bytes than its text."""
     raw = token.get("bytes") or list(token["text"].encode(errors="replace"))
     # Only the first token of a prompt has none, which chats do not return.
-    return {"token": token["text"], "logprob": token["logprob"] or 0.0, "bytes": raw}
+    return {"token": _shown(token, as_ids), "logprob": token["logprob"] or 0.0, "bytes": raw}
 
 
 # Sentences of the engine about the messages, and about a grammar, which is in one of several keys.
@@ -232,16 +259,23 @@ class ChoiceStream(HttpTextStream):
         self._index, self._prefix = index, prefix
         self._others, self._repeats = others, repeats
         self._offset, self._has_ended = 0, False
-        self._sent_calls, self._has_head = 0, False
+        self._sent_calls, self._sent_ids, self._has_head = 0, 0, False
+
+    @property
+    def _repeating(self) -> Iterator[ChoiceStream]:
+        """The streams that send the same text."""
+        for other in self._others if self._repeats else ():
+            other.written = self.written
+            yield other
 
     def emit(self, text: str, tokens: Sequence[GeneratedToken] = ()) -> None:
         super().emit(self._prefix + text, tokens)
-        for other in self._others if self._repeats else ():
+        for other in self._repeating:
             other.emit(text, tokens)
 
     def emit_reasoning(self, reasoning: str, tokens: Sequence[GeneratedToken] = ()) -> bool:
         sent = super().emit_reasoning(reasoning, tokens)
-        for other in self._others if self._repeats else ():
+        for other in self._repeating:
             other.emit_reasoning(reasoning, tokens)
         return sent
 
@@ -249,7 +283,7 @@ class ChoiceStream(HttpTextStream):
         new = [call.as_json for call in calls[self._sent_calls :]]
         if new and self.can_send:
             self.send(self._calls(new))
-        for other in self._others if self._repeats else ():
+        for other in self._repeating:
             other.emit_calls(calls)
 
     @property
@@ -271,7 +305,7 @@ class ChoiceStream(HttpTextStream):
     def end(self, result: Mapping[str, Any]) -> None:
         if self.can_send:
             self.send(self.rest(result))
-            for other in self._others if self._repeats else ():
+            for other in self._repeating:
                 other.end(result)
 
     def rest(self, result: Mapping[str, Any]) -> bytes:
@@ -279,9 +313,13 @@ class ChoiceStream(HttpTextStream):
         if self._has_ended:
             return b""
         self._has_ended = True
-        text, tokens = (
-            result["generated_text"],
-            scored_for(self._call.body, result["details"]) or (),
+        text, details = result["generated_text"], result["details"]
+        tokens = scored_for(self._call.body, details) or ()
+        self.written = WrittenTokens(
+            details["input_length"],
+            details["generated_tokens"],
+            details.get("prompt_token_ids", ()),
+            details.get("token_ids", ()),
         )
         reasoning = self._endpoint.reasoning(result, self._call.body)
         thoughts, new = reasoning[len(self.emitted_reasoning) :], self.not_emitted(text)
@@ -290,7 +328,8 @@ class ChoiceStream(HttpTextStream):
         if new or left or not self._has_head:
             part += self._chunk(new, left)
         calls = self._calls(result.get("tool_calls", ())[self._sent_calls :])
-        return part + calls + self._chunk("", (), reason=self._endpoint.finish_reason(result))
+        reason, stopped_by = self._endpoint.finish_reason(result), stop_reason(details)
+        return part + calls + self._chunk("", (), reason=reason, stopped_by=stopped_by)
 
     def _calls(self, calls: Sequence[Any]) -> bytes:
         """Return the events of new tool calls."""
@@ -299,8 +338,11 @@ class ChoiceStream(HttpTextStream):
         self._sent_calls += len(calls)
         return head + b"".join(map(self._event, parts))
 
-    def _event(self, choice: Any) -> bytes:
-        return event({**self._call.head, "choices": [choice]})
+    def _event(self, choice: Any, more: Mapping[str, Any] = {}) -> bytes:
+        chunk = {**self._call.head, "choices": [choice], **more}
+        if self._call.body.counts_continuously:
+            chunk["usage"] = _counted(self.written.read, self.written.new)
+        return event(chunk)
 
     def _chunk(
         self,
@@ -309,12 +351,27 @@ class ChoiceStream(HttpTextStream):
         *,
         reason: ChatReason | None = None,
         reasoning: str = "",
+        stopped_by: str | int | None = None,
     ) -> bytes:
-        """Return the event of new text or thoughts, or of the end with its reason."""
+        """Return the event of new text or thoughts, or of the end with its reason.
+
+        Args:
+            stopped_by: the stop string or the stop token that ended the text.
+        """
         first, self._has_head = not self._has_head, True
         part = TextPart(self._index, text, tokens, self._offset, first, reason, reasoning)
         self._offset += len(text)
-        return self._event(self._endpoint.part(part))
+        choice = dict(self._endpoint.part(part, self._call.body))
+        if reason:
+            choice["stop_reason"] = stopped_by
+        if not self._call.body.return_token_ids:
+            return self._event(choice)
+        choice["token_ids"] = list(self.written.new_ids[self._sent_ids :])
+        self._sent_ids = len(self.written.new_ids)
+        prompt = {"prompt_token_ids": list(self.written.prompt_ids)} if first else {}
+        if self._endpoint.has_prompt_per_choice:
+            return self._event({**choice, **prompt})
+        return self._event(choice, prompt)
 
 
 class GenerationEndpoint(Endpoint[BodyT]):
@@ -323,8 +380,10 @@ class GenerationEndpoint(Endpoint[BodyT]):
     Attributes:
         kind: the `object` of its responses; `chunk_kind` is the `object` of chunks of a stream.
         id_prefix: the prefix of the ids of its responses.
+        has_prompt_per_choice: whether each choice has the tokens of its prompt.
     """
 
+    has_prompt_per_choice: ClassVar[bool] = False
     kind: ClassVar[str]
     chunk_kind: ClassVar[str]
     id_prefix: ClassVar[str]
@@ -343,10 +402,10 @@ class GenerationEndpoint(Endpoint[BodyT]):
         """Return a complete choice."""
 
     @abstractmethod
-    def part(self, part: TextPart) -> Any:
+    def part(self, part: TextPart, body: BodyT) -> Any:
         """Return what a chunk has of a choice."""
 
-    def prompt_scores(self, result: Mapping[str, Any], body: BodyT) -> PromptScores:
+    def prompt_keys(self, result: Mapping[str, Any], body: BodyT) -> Mapping[str, Any]:
         """Return what a response has of the tokens of its only prompt, from its first result."""
         return {}
 
@@ -405,7 +464,7 @@ class GenerationEndpoint(Endpoint[BodyT]):
         texts = [text for of_prompt in choices for text in of_prompt]
         listed = [self.choice(number, text, call.body) for number, text in enumerate(texts)]
         response = {**call.head, "choices": listed, "usage": _usage(choices)}
-        return HttpResponse(encode_json({**response, **self.prompt_scores(texts[0], call.body)}))
+        return HttpResponse(encode_json({**response, **self.prompt_keys(texts[0], call.body)}))
 
     def key_of(self, sentence: str, body: BodyT) -> str | None:
         if ABOUT_TEMPLATE.search(sentence):
@@ -500,11 +559,12 @@ class Chat(GenerationEndpoint[ChatBody]):
         return {
             "index": index,
             "message": message,
-            "logprobs": None if tokens is None else chat_logprobs(tokens),
+            "logprobs": None if tokens is None else chat_logprobs(tokens, as_ids=body.shows_ids),
             "finish_reason": self.finish_reason(result),
+            **choice_end(result),
         }
 
-    def part(self, part: TextPart) -> ChatPart:
+    def part(self, part: TextPart, body: ChatBody) -> ChatPart:
         delta: Delta = {"content": part.text} if part.text else {}
         if part.reasoning:
             delta = {"reasoning_content": part.reasoning, "reasoning": part.reasoning}
@@ -513,12 +573,12 @@ class Chat(GenerationEndpoint[ChatBody]):
         return {
             "index": part.number,
             "delta": delta,
-            "logprobs": chat_logprobs(part.tokens) if part.tokens else None,
+            "logprobs": chat_logprobs(part.tokens, as_ids=body.shows_ids) if part.tokens else None,
             "finish_reason": part.reason,
         }
 
-    def prompt_scores(self, result: Mapping[str, Any], body: ChatBody) -> PromptScores:
-        return prompt_logprobs(result, body)
+    def prompt_keys(self, result: Mapping[str, Any], body: ChatBody) -> PromptTokens:
+        return prompt_tokens(result, body)
 
     def includes_reasoning(self, body: ChatBody) -> bool:
         return body.include_reasoning is not False
@@ -561,6 +621,7 @@ class Completions(GenerationEndpoint[CompletionBody]):
     )
     inputs_key = "prompt"
     kind, chunk_kind, id_prefix = "text_completion", "text_completion", "cmpl"
+    has_prompt_per_choice = True
 
     def read_body(self, content: Any) -> CompletionBody:
         prompts = _list_in(content, "prompt")
@@ -576,16 +637,22 @@ class Completions(GenerationEndpoint[CompletionBody]):
         return {
             "index": index,
             "text": result["generated_text"],
-            "logprobs": None if tokens is None else completion_logprobs(tokens, 0),
+            "logprobs": None
+            if tokens is None
+            else completion_logprobs(tokens, 0, as_ids=body.shows_ids),
             "finish_reason": FINISH_REASONS[result["details"]["finish_reason"]],
-            **prompt_logprobs(result, body),
+            **choice_end(result),
+            **prompt_tokens(result, body),
         }
 
-    def part(self, part: TextPart) -> TextChoice:
+    def part(self, part: TextPart, body: CompletionBody) -> CompletionPart:
+        logprobs: TextLogprobs | None = None
+        if part.tokens:
+            logprobs = completion_logprobs(part.tokens, part.offset, as_ids=body.shows_ids)
         return {
             "index": part.number,
             "text": part.text,
-            "logprobs": completion_logprobs(part.tokens, part.offset) if part.tokens else None,
+            "logprobs": logprobs,
             "finish_reason": part.reason,
         }
 
@@ -608,15 +675,15 @@ def _usage(choices: Sequence[Any]) -> Usage:
     prompt = sum(texts[0]["details"]["input_length"] for texts in choices)
     details = [text["details"] for texts in choices for text in texts]
     completion = sum(each["generated_tokens"] for each in details)
-    usage: Usage = {
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": prompt + completion,
-    }
+    usage = _counted(prompt, completion)
     if any("reasoning_tokens" in each for each in details):
         reasoning = sum(each.get("reasoning_tokens", 0) for each in details)
         usage["completion_tokens_details"] = {"reasoning_tokens": reasoning}
     return usage
+
+
+def _counted(read: int, new: int) -> Usage:
+    return {"prompt_tokens": read, "completion_tokens": new, "total_tokens": read + new}
 
 
 def tool_calls(calls: Sequence[Any]) -> list[CallOfTool]:

@@ -169,13 +169,29 @@ class RankedToken(TypedDict):
     decoded_token: str
 
 
-class PromptScores(TypedDict, total=False):
-    """The tokens of a prompt by their ids, each with likely ones in its place, as vLLM has them."""
+class PromptTokens(TypedDict):
+    """The tokens of a prompt, as vLLM has them.
 
-    prompt_logprobs: list[dict[str, RankedToken] | None]
+    `prompt_logprobs` has the tokens by their ids, each with likely ones in its place;
+    `prompt_token_ids` is there with `return_token_ids`.
+    """
+
+    prompt_logprobs: list[dict[str, RankedToken] | None] | None
+    prompt_token_ids: list[int] | None
 
 
-class ChatChoice(TypedDict):
+class ChoiceEnd(TypedDict):
+    """What vLLM's choices have, too.
+
+    `stop_reason` is the text of `stop`, or the token of `stop_token_ids`, that ended the text; null
+    for another end. `token_ids` are the ids of its tokens, with `return_token_ids`.
+    """
+
+    stop_reason: str | int | None
+    token_ids: list[int] | None
+
+
+class ChatChoice(ChoiceEnd):
     """One answer to a chat."""
 
     index: int
@@ -184,7 +200,7 @@ class ChatChoice(TypedDict):
     finish_reason: ChatReason
 
 
-class ChatCompletion(Head, PromptScores):
+class ChatCompletion(Head, PromptTokens):
     """The response of `chat/completions`."""
 
     object: Literal["chat.completion"]
@@ -192,7 +208,14 @@ class ChatCompletion(Head, PromptScores):
     usage: Usage
 
 
-class ChatPart(TypedDict):
+class PartKeys(TypedDict, total=False):
+    """What vLLM's parts have, too: `stop_reason` in the last one, and the ids of new tokens."""
+
+    stop_reason: str | int | None
+    token_ids: list[int]
+
+
+class ChatPart(PartKeys):
     """What is new of one answer to a chat."""
 
     index: int
@@ -207,15 +230,26 @@ class ChatCompletionChunk(Head):
     object: Literal["chat.completion.chunk"]
     choices: list[ChatPart]
     usage: NotRequired[Usage]
+    prompt_token_ids: NotRequired[list[int]]
 
 
-class TextChoice(PromptScores):
-    """One continuation, or in a stream what is new of it."""
+class TextChoice(ChoiceEnd, PromptTokens):
+    """One continuation."""
+
+    index: int
+    text: str
+    logprobs: TextLogprobs | None
+    finish_reason: Reason
+
+
+class CompletionPart(PartKeys):
+    """What is new of one continuation."""
 
     index: int
     text: str
     logprobs: TextLogprobs | None
     finish_reason: Reason | None
+    prompt_token_ids: NotRequired[list[int]]
 
 
 class Completion(Head):
@@ -230,7 +264,7 @@ class CompletionChunk(Head):
     """One event of streamed continuations; `usage` is in the last, if requested."""
 
     object: Literal["text_completion"]
-    choices: list[TextChoice]
+    choices: list[CompletionPart]
     usage: NotRequired[Usage]
 
 
@@ -713,12 +747,18 @@ class DetailedTranscription(Transcription):
 
 
 class ServedModel(TypedDict):
-    """A model that is served; a LoRA adapter has the name of the model as its parent."""
+    """A model that is served; a LoRA adapter has the name of the model as its parent.
+
+    `root` and `max_model_len` are vLLM's: the id again, and the maximum number of tokens of a
+    prompt and its new text together, or of a text; null for no limit.
+    """
 
     id: str
     object: Literal["model"]
     created: int
     owned_by: str
+    root: str
+    max_model_len: int | None
     parent: NotRequired[str]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NotRequired, TypeVar
 
+import numpy as np
 from transformers import GenerationConfig
 from typing_extensions import TypedDict
 
@@ -35,12 +36,15 @@ COMPARED_TOKENS = 1024
 class Details(TypedDict):
     """Why a text ended (`length`, `eos_token` or `stop_sequence`), and what it took.
 
-    `stop_sequence` is the text of `stop` that ended it. `reasoning_tokens` counts the generated
+    `stop_sequence` is the text of `stop` that ended it, and `stop_token_id` the token of
+    `stop_token_ids`. `reasoning_tokens` counts the generated
     tokens that are thoughts.
 
     `tokens` are the tokens of the text, with log probabilities, and `top_tokens` the most likely
     ones in the place of each. `prefill` and `prefill_top_tokens` have the same of the prompt;
     `prefill` is empty without `decoder_input_details`.
+
+    `prompt_token_ids` and `token_ids` are the ids of the tokens of the prompt and of the new ones.
     """
 
     finish_reason: str
@@ -49,10 +53,13 @@ class Details(TypedDict):
     input_length: int
     seed: int | None
     stop_sequence: NotRequired[str]
+    stop_token_id: NotRequired[int]
     prefill: NotRequired[list[TextToken]]
     tokens: NotRequired[list[TextToken]]
     top_tokens: NotRequired[list[list[TextToken]]]
     prefill_top_tokens: NotRequired[list[list[TextToken]]]
+    prompt_token_ids: NotRequired[list[int]]
+    token_ids: NotRequired[list[int]]
 
 
 class GenerationTask(TextTask[InputT, Prompt]):
@@ -147,7 +154,7 @@ def details(
     row: Window, text: GenerationState, parameters: SamplingParameters
 ) -> dict[str, Details]:
     """Return the details of a text under their key; nothing if no parameter asks for them."""
-    if not (parameters.details or parameters.returns_logprobs):
+    if not (parameters.details or parameters.returns_logprobs or text.ids is not None):
         return {}
     found = Details(
         finish_reason=text.finish_reason or "length",
@@ -157,6 +164,11 @@ def details(
     )
     if text.stop_string is not None:
         found["stop_sequence"] = text.stop_string
+    if text.end_token in parameters.stop_token_ids:
+        found["stop_token_id"] = text.end_token
+    if text.ids is not None:
+        found["prompt_token_ids"] = np.asarray(row.features["input_ids"]).tolist()
+        found["token_ids"] = list(text.ids)
     if not parameters.returns_logprobs:
         return {"details": found}
     tokens = text.recorded_tokens()

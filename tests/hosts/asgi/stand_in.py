@@ -25,7 +25,7 @@ from tests.waiting import wait_for
 
 SECONDS = 30
 EMBEDDER = ModelEntry("minilm", "1.0", mode="sentence_embedding")
-WRITER = ModelEntry("gpt", "2.0", mode="text_generation", adapters=("poems",))
+WRITER = ModelEntry("gpt", "2.0", mode="text_generation", adapters=("poems",), max_model_len=512)
 BROKEN = ModelEntry("broken", state=State.FAILED, error="handler.mode is wrong")
 
 

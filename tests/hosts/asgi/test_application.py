@@ -305,6 +305,9 @@ def test_lists_have_states_and_last_errors() -> None:
     listed = {each["id"]: each for each in ask(backend, "GET", "/v1/models").json()["data"]}
     assert list(listed) == ["minilm", "gpt", "poems", "broken"]
     assert listed["poems"]["parent"] == "gpt"
+    limits = {name: each["max_model_len"] for name, each in listed.items()}
+    assert limits == {"minilm": None, "gpt": 512, "poems": 512, "broken": None}
+    assert [each["root"] for each in listed.values()] == list(listed)
     assert (listed["minilm"]["mode"], listed["gpt"]["mode"]) == (EMBEDDER.mode, WRITER.mode)
     assert listed["broken"]["state"] == "failed"
     assert listed["broken"]["error"] == "handler.mode is wrong"

@@ -67,7 +67,15 @@ class TorchServe:
         if below == "info":
             await answer(send, {"model_pipeline_tag": "sentence-embedding"})
         elif below == "v1/models":
-            await answer(send, {"data": [{"id": "minilm"}, {"id": "own", "parent": "minilm"}]})
+            await answer(
+                send,
+                {
+                    "data": [
+                        {"id": "minilm", "max_model_len": 256},
+                        {"id": "own", "parent": "minilm"},
+                    ]
+                },
+            )
         else:
             query = scope["query_string"].decode()
             seen = {"method": scope["method"], "path": scope["raw_path"].decode(), "query": query}
@@ -234,6 +242,8 @@ def test_models_have_states_modes_and_adapters(client: httpx.Client) -> None:
         "own": "ready",
         "slow": "loading",
     }
+    limits = {name: each["max_model_len"] for name, each in listed.items()}
+    assert limits == {"minilm": 256, "own": 256, "slow": None}
     assert client.post("/embed", json={"inputs": "a"}).status_code == 207
     assert client.post("/v1/embeddings", json={"model": "own"}).status_code == 207
     assert client.get("/v1/models/slow").status_code == 503
