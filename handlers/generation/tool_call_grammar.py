@@ -118,5 +118,8 @@ def _free_start(opening: str, begins: str, excluded: str) -> list[str]:
 
 
 def _no_call(begins: str) -> str:
-    """Return the pattern of a text without a call, for models whose calls have no opening."""
-    return rf"([^{re.escape(begins)}](.|\n)*)?"
+    """Return the pattern of a text without a call, for models whose calls have no opening.
+
+    After thoughts, spaces before a call are no part of it.
+    """
+    return rf"\s*([^\s{re.escape(begins)}](.|\n)*)?"

@@ -13,10 +13,11 @@ from transformers import AutoTokenizer
 
 from hf_serve.handlers.errors import BadRequest, RequestTooLarge
 from hf_serve.handlers.generation.grammar import GrammarCompiler
-from hf_serve.handlers.generation.reasoning import THINK, Thoughts
+from hf_serve.handlers.generation.message import MessageSyntax
+from hf_serve.handlers.generation.reasoning import MAX_GAP, THINK, Thoughts
 from hf_serve.handlers.generation.text_grammar import TextGrammar
 from hf_serve.handlers.generation.tool_call_grammar import ToolCallGrammar
-from hf_serve.handlers.generation.tool_syntaxes import HERMES
+from hf_serve.handlers.generation.tool_syntaxes import HERMES, TOOL_SYNTAXES
 from hf_serve.handlers.generation.tool_syntaxes.base import ToolCall
 from hf_serve.handlers.types.structured_output import Grammar, Tool
 from tests.sentences import refused
@@ -151,3 +152,28 @@ def test_thoughts_between_marks_of_text_may_have_marks_of_calls(
         assert not matches(tokenizer, grammar, f"{start}{wrong}")
     assert matches(tokenizer, grammar, "<thin")
     assert not matches(tokenizer, grammar, "<think>A")
+
+
+@pytest.mark.parametrize("name", ["llama3_json", "pythonic"])
+@pytest.mark.parametrize("required", [True, False])
+@pytest.mark.parametrize("begun", [True, False])
+def test_calls_without_an_opening_follow_thoughts(
+    tokenizer: Any, grammars: GrammarCompiler, name: str, required: bool, begun: bool
+) -> None:
+    syntax = replace(TOOL_SYNTAXES[name], required=required)
+    tools = [tool({"type": "string"}, strict=True)]
+    calls = ToolCallGrammar(tools, syntax, required=required, parallel=True)
+    grammar = TextGrammar(None, calls, grammars, Thoughts(THINK, begun=begun))
+    message = MessageSyntax(THINK, syntax, tools, begun=begun)
+    thoughts = f"{'' if begun else '<think>'}A {syntax.begins} begins a call.</think>"
+    call = ToolCall("look", '{"kind": "fox"}')
+    for gap in ("", "\n\n", " " * 6):
+        called = f"{thoughts}{gap}{syntax.write([call])}"
+        assert matches(tokenizer, grammar, called) is (len(gap) <= MAX_GAP)
+        assert message.parse(called).calls == (call,)
+        assert not matches(tokenizer, grammar, f"{thoughts}{gap}{syntax.begins}a fox")
+        answered = f"{thoughts}{gap}A {syntax.begins}fox"
+        assert matches(tokenizer, grammar, answered) is not required
+        if not required:
+            assert message.parse(answered).content == f"A {syntax.begins}fox"
+    assert not matches(tokenizer, grammar, thoughts[:-1])
