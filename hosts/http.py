@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any
 from urllib.parse import parse_qsl
 
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
@@ -27,6 +28,8 @@ STREAMS = ("text/event-stream", "application/x-ndjson")
 FORM = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data"
 MAX_FIELDS = 1000
+# The character set that has a character for each byte.
+EACH_BYTE = "latin-1"
 
 
 class RequestTimeout(RequestError):
@@ -59,7 +62,7 @@ async def read_body(request: Request, max_bytes: int, seconds: float) -> bytes:
 async def to_row(body: bytes, content_type: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the fields of a body, and the content type of each field of a form.
 
-    A repeated field gets another name.
+    Their values are bytes, as TorchServe passes them. A repeated field gets another name.
 
     Raises:
         BadRequest: a form cannot be read.
@@ -90,22 +93,25 @@ def _too_large(max_bytes: int) -> RequestTooLarge:
 
 def _form(body: bytes) -> dict[str, Any]:
     """Return the fields of a form; a text without `=` is no field, as with TorchServe."""
-    pairs = b"&".join(pair for pair in body.split(b"&") if b"=" in pair)
+    pairs = b"&".join(pair for pair in body.split(b"&") if b"=" in pair).decode(EACH_BYTE)
     try:
-        found = parse_qsl(pairs.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS)
+        found = parse_qsl(
+            pairs, keep_blank_values=True, encoding=EACH_BYTE, max_num_fields=MAX_FIELDS
+        )
     except ValueError:
-        raise BadRequest(f"The form is not UTF-8 or has more than {MAX_FIELDS} fields.") from None
-    names = distinct_names(name for name, _ in found)
-    return dict(zip(names, (value for _, value in found), strict=True))
+        raise BadRequest(f"The form has more than {MAX_FIELDS} fields.") from None
+    names = distinct_names(_name(name) for name, _ in found)
+    return dict(zip(names, (value.encode(EACH_BYTE) for _, value in found), strict=True))
 
 
 async def _multipart(body: bytes, content_type: str) -> tuple[dict[str, Any], dict[str, Any]]:
     async def stream() -> AsyncIterator[bytes]:
         yield body
 
-    request = Request({"type": "http", "headers": [(b"content-type", content_type.encode())]})
+    # By default, what is not UTF-8 would be read as Latin-1.
+    headers = Headers({"content-type": f"{content_type}; charset={EACH_BYTE}"})
     parser = MultiPartParser(
-        request.headers,
+        headers,
         stream(),
         max_files=MAX_FIELDS,
         max_fields=MAX_FIELDS,
@@ -118,16 +124,21 @@ async def _multipart(body: bytes, content_type: str) -> tuple[dict[str, Any], di
         raise BadRequest("The body is no multipart form; check its boundary.") from None
     try:
         items = form.multi_items()
-        names = distinct_names(name for name, _ in items)
+        names = distinct_names(_name(name) for name, _ in items)
         for name, (_, value) in zip(names, items, strict=True):
             if isinstance(value, str):
-                row[name] = value
+                row[name] = value.encode(EACH_BYTE)
             else:
                 row[name] = await value.read()
                 types[name] = {"content-type": value.content_type or ""}
     finally:
         await form.close()
     return row, types
+
+
+def _name(name: str) -> str:
+    """Return the name of a field, of which each byte was read as a character."""
+    return name.encode(EACH_BYTE).decode("utf-8", "replace")
 
 
 async def in_time(parts: AsyncIterator[Part], seconds: float) -> AsyncIterator[Part]:

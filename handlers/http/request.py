@@ -117,7 +117,7 @@ class HttpRequest:
     @property
     def type(self) -> str:
         """The body's content type in lower case, without parameters such as the character set."""
-        return self.content_type.split(";", maxsplit=1)[0].strip()
+        return _plain_type(self.content_type)
 
     @cached_property
     def raw(self) -> Any:
@@ -128,6 +128,8 @@ class HttpRequest:
         """
         name = self._body_name
         body = None if name is None else self.row[name]
+        if name and isinstance(body, str) and _type_in(self.headers, name).startswith("text"):
+            body = body.encode()  # as it was sent; TorchServe reads any text as UTF-8
         if not isinstance(body, (bytes, bytearray)):
             return body
         coding = self.header("content-encoding").strip().lower()
@@ -260,9 +262,13 @@ class HttpRequest:
 
     @property
     def content_type(self) -> str:
-        """The body's content type in lower case, with its parameters."""
+        """The body's content type in lower case, with its parameters.
+
+        TorchServe describes the body, too, and leaves out the parameters there.
+        """
         described = _type_in(self.headers, self._body_name or "")
-        return described or self.header("content-type").lower()
+        sent = self.header("content-type").lower()
+        return sent if described in ("", _plain_type(sent)) else described
 
 
 def distinct_names(names: Iterable[str]) -> Iterator[str]:
@@ -344,12 +350,17 @@ def _is_file(value: Any, content_type: str) -> bool:
 
 
 def _is_json(content_type: str) -> bool:
-    return content_type.split(";", maxsplit=1)[0].strip().endswith("json")
+    return _plain_type(content_type).endswith("json")
+
+
+def _plain_type(content_type: str) -> str:
+    """Return a content type without its parameters."""
+    return content_type.split(";", maxsplit=1)[0].strip()
 
 
 def _is_parsed(value: Any, content_type: str) -> bool:
     """Return whether TorchServe has parsed a text: only this type, and then the JSON was a text."""
-    return content_type == JSON and isinstance(value, str)
+    return _plain_type(content_type) == JSON and isinstance(value, str)
 
 
 def _field(name: str, value: Any, max_values: int) -> Any:

@@ -132,7 +132,7 @@ def error_body(
 
 
 def in_shape_of(api: Api, status: int, body: bytes) -> bytes:
-    """Return the body of an error, where it is TorchServe's own, in the shape of an API.
+    """Return the body of an error in the shape of an API, where TorchServe or a host has made it.
 
     The errors of models have the shape of their protocol already.
     """
@@ -140,7 +140,7 @@ def in_shape_of(api: Api, status: int, body: bytes) -> bytes:
         found = json.loads(body)
     except (ValueError, RecursionError):
         return body
-    if not isinstance(found, Mapping) or "error" in found or "code" not in found:
+    if not isinstance(found, Mapping) or "error_type" in found or "code" not in found:
         return body
     message = str(found.get("message") or HTTPStatus(status).phrase)
     kind = str(found.get("type", ""))

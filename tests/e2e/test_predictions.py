@@ -42,6 +42,19 @@ def test_plain_text_is_classified(server: Server, headers: dict[str, str]) -> No
     assert best["score"] > 0.5
 
 
+@pytest.mark.parametrize("kind", ["text/plain", "text/csv", "application/json", "text/json"])
+@pytest.mark.parametrize("charset", ["iso-8859-1", "utf-16", "utf-16le"])
+def test_a_body_is_read_in_the_character_set_that_it_declares(
+    server: Server, kind: str, charset: str
+) -> None:
+    text = '"Ein Café"' if kind.endswith("json") else "Ein Café"
+    path = "/predictions/sequence_classification"
+    expected = ask(server, Question(path, text.encode(), {"Content-Type": kind}))
+    headers = {"Content-Type": f"{kind}; charset={charset}"}
+    answer = ask(server, Question(path, text.encode(charset), headers))
+    assert (answer.status_code, answer.json()) == (200, expected.json())
+
+
 @pytest.mark.parametrize(
     ("mode", "file"),
     [

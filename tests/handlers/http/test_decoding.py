@@ -62,6 +62,40 @@ def test_a_request_declares_its_character_set() -> None:
     assert http_request.content == http_request.text == NARROW
 
 
+# TorchServe passes a text as it reads it, in UTF-8, and describes it without its character set.
+@pytest.mark.parametrize(
+    ("kind", "charset", "body"),
+    [
+        ("text/plain", "iso-8859-1", NARROW.encode("latin-1")),
+        ("text/plain", "utf-16le", NARROW.encode("utf-16le")),
+        ("text/plain", "utf-16le", "film".encode("utf-16le").decode()),
+        ("text/csv", "iso-8859-1", "é".encode().decode()),
+        ("application/json", "iso-8859-1", b'"Z\xfcrich"'),
+        ("application/json", "utf-16", '"film"'.encode("utf-16")),
+    ],
+)
+def test_a_text_that_torchserve_describes_has_the_character_set_of_its_header(
+    kind: str, charset: str, body: bytes | str
+) -> None:
+    headers = {"Content-Type": f"{kind}; charset={charset}", "body": {"content-type": kind}}
+    sent = body.encode() if isinstance(body, str) else body
+    expected = sent.decode(charset).strip('"')
+    assert HttpRequest({"body": body}, headers).content == expected
+
+
+def test_a_text_that_torchserve_decodes_is_unpacked_and_has_no_byte_order_mark() -> None:
+    headers = {"Content-Type": "text/plain", "body": {"content-type": "text/plain"}}
+    deflated = HttpRequest({"body": "KLLL\x04\x00"}, {**headers, "Content-Encoding": "deflate"})
+    assert deflated.text == "aaaa"
+    assert HttpRequest({"body": "\ufefffilm"}, headers).text == "film"
+
+
+def test_json_that_torchserve_has_read_is_not_read_again() -> None:
+    kind = "application/json"
+    headers = {"Content-Type": f"{kind}; charset=utf-8", "body": {"content-type": kind}}
+    assert HttpRequest({"body": '{"a text": 1}'}, headers).content == '{"a text": 1}'
+
+
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
 def test_json_is_nested_as_deep_as_the_limit(opening: str) -> None:
     def nested(depth: int) -> str:

@@ -99,6 +99,8 @@ def test_every_protocol_has_its_usual_address(url: str) -> None:
     tensor = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["A lovely film."]}
     path = f"/v2/models/{MODEL}/versions/1/infer"
     assert CLIENT.post(url + path, json={"inputs": [tensor]}).json()["outputs"]
+    other = CLIENT.post(f"{url}/v2/models/{MODEL}/versions/7/infer", json={"inputs": [tensor]})
+    assert (other.status_code, [*other.json()]) == (404, ["error"])
 
 
 def test_an_archive_that_does_not_load_is_reported_and_the_others_are_served(url: str) -> None:
