@@ -36,7 +36,7 @@ from .gliner import (
     has_any_length,
 )
 from .gliner_head import Places, ProductScorer, Weights, linear, make_head
-from .pooling import PoolingHead, TextSlots
+from .pooling import PoolingHead, TextSlots, not_compiled
 from .probe_rows import RowMaker
 from .sentence_transformers import read_model
 
@@ -236,6 +236,7 @@ class GliclassHead(PoolingHead):
         self.scale: torch.Tensor | None
         self.register_buffer("scale", scale)
 
+    @not_compiled
     def forward(
         self, values: torch.Tensor, slots: TextSlots, **inputs: torch.Tensor
     ) -> torch.Tensor:

@@ -47,7 +47,7 @@ from .gliner import (
     has_any_length,
 )
 from .gliner_head import OUTPUT, Places, SpanScorer, Weights, linear, linear_layers, make_head
-from .pooling import PoolingHead, TextSlots
+from .pooling import PoolingHead, TextSlots, not_compiled
 from .probe_rows import RowMaker
 from .sentence_transformers import read_model
 
@@ -215,6 +215,7 @@ class Gliner2Head(PoolingHead):
         self.labels = LABEL_LAYERS[config.counting_layer](weights)
         self.spans = SpanScorer(weights, "span_rep.span_rep_layer", config.max_width)
 
+    @not_compiled
     def outputs(
         self, values: torch.Tensor, slots: TextSlots, **inputs: torch.Tensor
     ) -> dict[str, torch.Tensor]:

@@ -16,7 +16,7 @@ from ..batching.words import PROMPTS, WORDS
 from ..errors import WrongCheckpoint
 from .checkpoint_files import GLINER
 from .gliner import TOKEN_LEVEL, GlinerConfig
-from .pooling import PoolingHead, TextSlots
+from .pooling import PoolingHead, TextSlots, not_compiled
 from .sentence_transformers import read_weights, weights_file
 
 OUTPUT = "logits"
@@ -59,6 +59,7 @@ class GlinerHead(PoolingHead):
             counts: the number of words of each text. Shape: (texts,).
         """
 
+    @not_compiled
     def forward(
         self, values: torch.Tensor, slots: TextSlots, **inputs: torch.Tensor
     ) -> torch.Tensor:

@@ -14,9 +14,9 @@ only its results leave the engine. A task names its own with `BaseTask.reduction
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, ParamSpec, TypeVar, cast
 
 import torch
 from transformers import PreTrainedModel
@@ -25,6 +25,14 @@ from ..batching.sequence_packing import COLUMNS, ROWS, SEGMENTS
 
 # An input of a row with several chunks: the number of each token's chunk from 1, 0 for padding.
 CHUNKS = "chunks"
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def not_compiled(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Have torch.compile leave out a function: its shapes depend on what each request holds."""
+    return cast(Callable[Arguments, Result], torch.compiler.disable(function))
 
 
 @dataclass(frozen=True)

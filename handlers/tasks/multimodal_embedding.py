@@ -54,7 +54,7 @@ from .bases.media import FILE_CHARACTERS, MediaInput
 from .bases.text import TruncationParameters, check_max_length
 
 FORMS = 'a text, {"text": …} or {"image": …}'
-WARMUP_TEXTS = ("a photo", "a photo of a red square on a white wall")
+WARMUP_TEXT = "a photo of a red square on a white wall"
 # A token costs about as much as a patch of an image; models without patches have this side.
 PATCH = 16
 TEXT_INPUTS = ("input_ids", "attention_mask")
@@ -249,10 +249,9 @@ class Task(ImageTask):
 
     def warmup_batches(self, config: ModelConfig, model: Model) -> list[list[Any]]:
         """Return batches of grey images, and a batch of texts before each."""
-        texts = [TextInput(text, MultimodalParameters()) for text in WARMUP_TEXTS]
-        rows = [row for found in self._encode_texts(texts) for row in found]
+        (row,) = self._encode_texts([TextInput(WARMUP_TEXT, MultimodalParameters())])
         images = super().warmup_batches(config, model)
-        return [batch for batch in images for batch in (rows[: len(batch)], batch)]
+        return [batch for same_size in images for batch in (row * len(same_size), same_size)]
 
     def decode(self, item: Any, rows: Sequence[Any], outputs: Sequence[Outputs]) -> Any:
         parameters: MultimodalParameters = item.parameters
