@@ -27,7 +27,7 @@ from ..errors import BadRequest, WrongConfig
 from ..http.request import preferred
 from ..http.response import JSON, encode_json
 from ..media.images import IMAGE_TYPES
-from ..tasks.custom_code import CustomCodeFailed, call, completed, load_error
+from ..tasks.custom_code import FAILURES, CustomCodeFailed, call, completed, load_error
 from ..types.parameters import json_type
 from ..types.request import RequestBody, ResponseBody
 
@@ -102,7 +102,7 @@ class EndpointHandler(InferenceCode):
         self.file = path.name
         try:
             self._handler = module.EndpointHandler(str(directory))
-        except (Exception, SystemExit) as error:
+        except FAILURES as error:
             raise load_error(error, path, f"whose {ENDPOINT_HANDLER} fails") from error
 
     def respond(self, body: RequestBody) -> ResponseBody:
@@ -188,7 +188,7 @@ class InferenceScript(InferenceCode):
             return load_model()
         try:
             return completed(self._with_context("model_fn", str(directory))())
-        except (Exception, SystemExit) as error:
+        except FAILURES as error:
             raise load_error(error, self._path, "whose model_fn fails") from error
 
     def _call(self, name: str, *arguments: Any) -> Any:

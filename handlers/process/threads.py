@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
@@ -30,6 +32,7 @@ RAYON_VARIABLE = "RAYON_NUM_THREADS"
 IS_PARALLELISM_SET_BY_USER = PARALLELISM_VARIABLE in os.environ
 RECOUNT_INTERVAL = 10.0  # seconds; a count takes about 5 us for each process of the machine
 Loaded_co = TypeVar("Loaded_co", covariant=True)
+Result = TypeVar("Result")
 # How long a caller waits for a load before it looks at its deadline, in seconds.
 LOAD_PATIENCE = 0.1
 # Seconds in which every caller gets the error of a load, which can take minutes.
@@ -135,6 +138,51 @@ def start_thread(name: str, function: Callable[..., None], *arguments: Any) -> t
     except RuntimeError:
         raise NoThread from None
     return thread
+
+
+class EventLoopThread:
+    """An event loop that runs in a thread from the first call on.
+
+    What functions keep between calls, such as the connections of an asynchronous client, is bound
+    to the event loop of its first use, so that all calls of all threads have the same one.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def result_of(self, awaitable: Awaitable[Result]) -> Result:
+        """Return the result of an awaitable, or raise its error.
+
+        Raises:
+            NoThread: the process cannot have a further thread.
+        """
+
+        async def completed() -> Future[Result]:
+            future = Future[Result]()
+            try:
+                future.set_result(await awaitable)
+            except BaseException as error:  # noqa: BLE001 - the caller raises it
+                future.set_exception(error)
+            return future
+
+        loop = self._started()
+        return asyncio.run_coroutine_threadsafe(completed(), loop).result().result()
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                loop = asyncio.new_event_loop()
+                start_thread("event loop", _run_loop, loop, torch.get_num_threads())
+                self._loop = loop
+            return self._loop
+
+
+def _run_loop(loop: asyncio.AbstractEventLoop, threads: int) -> None:
+    torch.set_num_threads(threads)
+    while True:  # A task that nobody waits for must not end it.
+        with suppress(SystemExit, KeyboardInterrupt):
+            loop.run_forever()
 
 
 class SeveralThreads(RuntimeError):

@@ -16,7 +16,6 @@ import asyncio
 import inspect
 import json
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -34,6 +33,7 @@ from ..errors import (
     log_bug,
     summarize,
 )
+from ..process.threads import EventLoopThread
 from ..types.request import Request
 from .base import BaseTask
 
@@ -42,6 +42,11 @@ NAMES = ("preprocess", "postprocess", "Task")
 MAX_REASON = 300
 # The form of a vector that is a list of numbers.
 FLOAT = "float"
+
+# What code can raise; `asyncio` has its own error of a task that is cancelled.
+FAILURES = (Exception, SystemExit, asyncio.CancelledError)
+# Functions with `async def` run here.
+EVENT_LOOP = EventLoopThread()
 
 Kind = type[BaseTask[Any, Any]]
 
@@ -174,7 +179,7 @@ def run(path: Path) -> ModuleType:
     """
     try:
         return run_file(path, MODULE)
-    except (Exception, SystemExit) as error:
+    except FAILURES as error:
         raise load_error(error, path, "which fails") from error
 
 
@@ -203,7 +208,7 @@ def call(function: Callable[..., Any], name: str, file: str, *arguments: Any) ->
         raise
     except ValueError as error:
         raise BadRequest(summarize(error, MAX_REASON)) from None
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - it concerns its request alone
+    except FAILURES as error:  # It concerns its request alone.
         if is_out_of_memory(error) or is_device_failure(error):
             raise classify(error) from None
         log_bug(error)
@@ -212,19 +217,7 @@ def call(function: Callable[..., Any], name: str, file: str, *arguments: Any) ->
 
 def completed(result: Any) -> Any:
     """Return a result, which a function with `async def` computes now."""
-    if not inspect.isawaitable(result):
-        return result
-
-    async def wait() -> Any:
-        return await result
-
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(wait())
-    # A notebook runs a loop, in which another one cannot run.
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, wait()).result()
+    return EVENT_LOOP.result_of(result) if inspect.isawaitable(result) else result
 
 
 def _line_in(error: BaseException, path: Path) -> str:

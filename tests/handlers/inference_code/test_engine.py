@@ -276,6 +276,29 @@ def test_functions_with_async_def_are_awaited(load: Load) -> None:
     assert model.ask(b'{"inputs": "four"}') == 4
 
 
+def test_predict_fn_uses_the_connections_that_model_fn_has_opened(load: Load) -> None:
+    model = load(
+        """
+        import asyncio
+
+        async def echo(reader, writer):
+            while line := await reader.readline():
+                writer.write(line)
+
+        async def model_fn(model_dir):
+            server = await asyncio.start_server(echo, "127.0.0.1", 0)
+            host, port = server.sockets[0].getsockname()
+            return server, *await asyncio.open_connection(host, port)
+
+        async def predict_fn(data, model):
+            _, reader, writer = model
+            writer.write(data["inputs"].encode() + b"\\n")
+            return (await asyncio.wait_for(reader.readline(), 60)).decode()
+        """
+    )
+    assert [model.ask(b'{"inputs": "%d"}' % number) for number in range(2)] == ["0\n", "1\n"]
+
+
 def test_transform_fn_takes_the_place_of_the_steps(load: Load) -> None:
     model = load(
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import threading
@@ -17,7 +18,7 @@ from hf_serve.handlers.config.model_config import Torchrun
 from hf_serve.handlers.errors import DeadlineExceeded, Overloaded, WrongConfig
 from hf_serve.handlers.process import threads
 from hf_serve.handlers.process.deadline import Deadline
-from hf_serve.handlers.process.threads import RETRY_SECONDS, LazyLoad, Paced
+from hf_serve.handlers.process.threads import RETRY_SECONDS, EventLoopThread, LazyLoad, Paced
 from tests.clock import Clock
 from tests.sentences import refused
 from tests.standins.workers import end, running_workers
@@ -267,3 +268,44 @@ def test_a_worker_whose_folder_was_removed_keeps_its_threads(
 
 def _no_folder() -> Path:
     raise FileNotFoundError
+
+
+def test_awaitables_of_all_threads_have_one_event_loop_and_the_threads_of_torch() -> None:
+    thread = EventLoopThread()
+
+    async def found() -> tuple[asyncio.AbstractEventLoop, int]:
+        return asyncio.get_running_loop(), torch.get_num_threads()
+
+    with ThreadPoolExecutor(2) as pool:
+        others = list(pool.map(lambda _: thread.result_of(found()), range(4)))
+    assert {*others, thread.result_of(found())} == {(others[0][0], torch.get_num_threads())}
+
+
+@pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt, TimeoutError])
+def test_an_awaitable_raises_its_error_and_later_ones_are_awaited(
+    error: type[BaseException],
+) -> None:
+    thread = EventLoopThread()
+
+    async def fail() -> None:
+        raise error
+
+    async def leave_one_that_fails() -> str:
+        tasks.append(asyncio.create_task(fail()))
+        return "left"
+
+    tasks: list[asyncio.Task[None]] = []
+    with pytest.raises(error):
+        thread.result_of(fail())
+    assert thread.result_of(leave_one_that_fails()) == "left"
+    assert thread.result_of(asyncio.sleep(0, "fine")) == "fine"
+    assert isinstance(tasks[0].exception(), error)
+
+
+def test_an_event_loop_that_has_no_thread_is_started_by_a_later_call() -> None:
+    thread = EventLoopThread()
+    with without_threads():
+        waiting = asyncio.sleep(0, "fine")
+        with pytest.raises(Overloaded):
+            thread.result_of(waiting)
+    assert thread.result_of(waiting) == "fine"

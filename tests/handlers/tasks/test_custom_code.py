@@ -6,6 +6,7 @@ import asyncio
 import base64
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -120,6 +121,50 @@ def test_functions_with_async_def_are_awaited(load: Load, *, in_notebook: bool) 
     (found,) = asyncio.run(ask()) if in_notebook else results(engine, "A fine film!!!")
     (expected,) = results(load(ASYNC.replace("async def pre", "async def _pre")), "A fine film")
     assert found == expected
+
+
+CLIENT = """
+    import asyncio
+
+    texts = None
+
+    async def answer():
+        while True:
+            text, stripped = await texts.get()
+            stripped.set_result(text.strip("!"))
+
+    async def preprocess(request):
+        global texts, answering
+        if texts is None:
+            texts, answering = asyncio.Queue(), asyncio.create_task(answer())
+        stripped = asyncio.get_running_loop().create_future()
+        texts.put_nowait((request.inputs, stripped))
+        return await asyncio.wait_for(stripped, 60)
+"""
+
+
+def test_what_asynchronous_code_keeps_serves_later_requests_of_any_thread(load: Load) -> None:
+    engine = load(CLIENT)
+    (expected,) = results(engine, "A fine film")
+    for _ in range(2):
+        with ThreadPoolExecutor(1) as thread:
+            assert thread.submit(results, engine, "A fine film!!!").result(60) == [expected]
+
+
+def test_a_task_that_is_cancelled_concerns_its_request_alone(load: Load) -> None:
+    engine = load(
+        """
+        import asyncio
+
+        async def preprocess(request):
+            if request.inputs == "cancel":
+                raise asyncio.CancelledError
+            return request
+        """
+    )
+    fine, failed = results(engine, "A fine film", "cancel")
+    assert results(engine, "A fine film") == [fine]
+    assert (failed.status, str(failed)) == (500, Sentence("preprocess", "CancelledError"))
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8", "ubinary"])
