@@ -15,6 +15,7 @@ import pytest
 
 from hf_serve.handlers import formats, tasks
 from hf_serve.handlers.config.handler_section import modes, save_modes
+from hf_serve.handlers.engine import Engine
 from hf_serve.handlers.errors import ConfigError
 from hf_serve.scripts.archives.archive_formats import ARCHIVE_FORMATS
 from tests.samples import format_params, keys_of, requests_of
@@ -128,7 +129,7 @@ BARE = [name for name in save_modes() if name not in ("neuron", "neuronx", "open
     ],
 )
 def test_archives_give_the_same_answers_in_a_bare_interpreter(
-    exported: Any, served: Any, names: list[str], wanted: list[str]
+    exported: Any, names: list[str], wanted: list[str]
 ) -> None:
     able = [
         (save_mode, mode)
@@ -146,8 +147,9 @@ def test_archives_give_the_same_answers_in_a_bare_interpreter(
         check=True,
         cwd=exported(*able[0]),
     )
-    for (_, mode), (_, requests), answers in zip(
+    for (save_mode, mode), (_, requests), answers in zip(
         able, archives, json.loads(done.stdout), strict=True
     ):
-        expected = [served(mode).ask(inputs, **given) for inputs, given in requests]
+        model = Served.of(Engine.load(exported(save_mode, mode)))
+        expected = [model.ask(inputs, **given) for inputs, given in requests]
         assert not differences(answers, json.loads(json.dumps(expected)), 1e-4)
