@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig
 from hf_serve.handlers.errors import RequestError, attempt
 from hf_serve.handlers.http.decoding import value_or_text
 from hf_serve.handlers.protocols.items import read_item
@@ -17,8 +18,10 @@ from hf_serve.hosts.archive_handlers import (
     TEXT_COLUMN,
     Request,
     load_engine,
+    pick_device,
     prepare_process,
 )
+from hf_serve.hosts.one_process import require_one_process
 
 if TYPE_CHECKING:  # An older archive has no such name.
     from hf_serve.handlers.errors import ErrorBody
@@ -30,13 +33,17 @@ class BatchPredictor:
     """A loaded archive that predicts rows.
 
     Args:
-        device: where it runs, for example `cpu` or `cuda`.
+        device: where it runs, for example `cpu` or `cuda`; "" for the first GPU, or for the
+            processor without one and where the YAML says so.
         parameters: the task's parameters, the same for every row.
     """
 
     def __init__(self, folder: Path, device: str, parameters: Mapping[str, Any]) -> None:
         prepare_process()
-        self._engine = load_engine(folder, device=device)
+        config = ModelConfig.read(folder / CONFIG_FILE)
+        require_one_process(config, folder)
+        gpu = {} if config.deviceType == "cpu" else {"gpu_id": 0}
+        self._engine = load_engine(folder, config, device or str(pick_device(gpu)))
         info: Any = self._engine.describe()
         # An older archive does not describe its task.
         self._columns = (info.task.wire if hasattr(info, "task") else info).input_columns

@@ -133,6 +133,9 @@ def test_metrics_and_times_are_shown(outputs: dict[str, str]) -> None:
 
 
 def test_each_row_of_a_file_gets_a_label(outputs: dict[str, str], copy: Path) -> None:
+    assert f"{len(REVIEWS)} rows, 0 with an error" in output_of(outputs, "hf-serve batch")
+    lines = (copy / "results" / "part-000000.jsonl").read_text("utf-8").splitlines()
+    assert [json.loads(line)["review"] for line in lines] == list(REVIEWS)
     with (copy / "labels.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["review"] for row in rows] == list(REVIEWS)

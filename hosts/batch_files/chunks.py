@@ -12,12 +12,9 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from hf_serve.handlers.errors import KitError
 
@@ -38,6 +35,15 @@ OUTPUT_COLUMNS = {RESULT, ERROR}
 
 class WrongInput(KitError):
     """The input is missing, is empty or lacks a column."""
+
+
+class PyarrowMissing(KitError):
+    """A file is Parquet, and pyarrow is not installed."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Parquet needs pyarrow, which is not installed; run `pip install pyarrow`."
+        )
 
 
 @dataclass(frozen=True)
@@ -89,12 +95,13 @@ class Block:
     Attributes:
         inputs: the value of each row in the column of the inputs.
         errors: what is wrong with rows that have none, by their place in the chunk.
-        rows: the rows themselves: objects of JSON, or a table where they come from Parquet.
+        rows: the rows themselves: objects of JSON, or a table of pyarrow where they come from
+            Parquet.
     """
 
     inputs: list[Any] = field(default_factory=list)
     errors: dict[int, str] = field(default_factory=dict)
-    rows: list[bytes] | pa.Table = field(default_factory=list)
+    rows: list[bytes] | Any = field(default_factory=list)
 
 
 def find_files(path: Path, output: Path) -> list[Path]:
@@ -158,8 +165,8 @@ def _plan(path: Path, chunk_rows: int, number: int, column: str) -> InputFile:
     kind = SUFFIXES[path.suffix.lower()]
     try:
         return PLANNERS[kind](path, chunk_rows, number, column)
-    except (OSError, pa.ArrowException) as error:
-        raise WrongInput(f"{path} cannot be read: {first_line(error)}") from None
+    except OSError as error:
+        raise WrongInput(f"{path} cannot be read: {error.strerror or error}") from None
 
 
 def _check_columns(file: InputFile, column: str) -> None:
@@ -177,11 +184,6 @@ def _check_columns(file: InputFile, column: str) -> None:
 
 def _taken(column: str) -> str:
     return f"has a column {column}, which results are written to; rename it."
-
-
-def first_line(error: Exception) -> str:
-    """Return what an error says, without the details in further lines."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def _names(files: Sequence[Path]) -> str:
@@ -239,12 +241,28 @@ def _ends_in_quotes(path: Path, start: int) -> bool:
 
 
 def _plan_parquet(path: Path, chunk_rows: int, number: int, _column: str) -> InputFile:
+    parquet = parquet_module()
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    with pq.ParquetFile(path) as parquet:
-        rows, columns = parquet.metadata.num_rows, parquet.schema_arrow.names
+    try:
+        rows, columns = parquet.shape(path)
+    except parquet.UnreadableParquet as error:
+        raise WrongInput(f"{path} cannot be read: {error}") from None
     chunks = _cut(path, "parquet", range(rows + 1), chunk_rows, number)
     return InputFile(path, "parquet", digest, chunks, columns)
+
+
+def parquet_module() -> ModuleType:
+    """Return the module that reads and writes Parquet.
+
+    Raises:
+        PyarrowMissing: pyarrow is not installed.
+    """
+    try:
+        from hf_serve.hosts.batch_files import parquet  # noqa: PLC0415
+    except ModuleNotFoundError:
+        raise PyarrowMissing from None
+    return parquet
 
 
 def _cut(
@@ -306,12 +324,11 @@ def _read_csv(chunk: Chunk, column: str) -> Block:
 
 
 def _read_parquet(chunk: Chunk, column: str) -> Block:
+    parquet = parquet_module()
     try:
-        table = _row_groups(chunk.path, chunk.start, chunk.stop)
-    except (OSError, pa.ArrowException) as error:
-        if getattr(error, "errno", None):
-            raise
-        return _damaged(chunk, first_line(error))
+        table = parquet.read_rows(chunk.path, chunk.start, chunk.stop)
+    except parquet.UnreadableParquet as error:
+        return _damaged(chunk, str(error))
     return Block(table.column(column).to_pylist(), rows=table)
 
 
@@ -321,28 +338,6 @@ def _damaged(chunk: Chunk, reason: str) -> Block:
     for _ in range(chunk.rows):
         _add(block, chunk, {}, "", f"cannot be read: {reason}")
     return block
-
-
-def _row_groups(path: str, start: int, stop: int) -> pa.Table:
-    """Return rows of a Parquet file, from the groups that they are in."""
-    parts, first = list[pa.Table](), 0
-    with pq.ParquetFile(path) as parquet:
-        sizes = [
-            parquet.metadata.row_group(each).num_rows for each in range(parquet.num_row_groups)
-        ]
-    for group, size in enumerate(sizes):
-        if first < stop and first + size > start:
-            begin = max(start - first, 0)
-            parts.append(_row_group(path, group).slice(begin, min(stop - first, size) - begin))
-        first += size
-    return pa.concat_tables(parts)
-
-
-@lru_cache(maxsize=1)
-def _row_group(path: str, group: int) -> pa.Table:
-    """Return a group of rows; the next chunk is usually in the same one."""
-    with pq.ParquetFile(path) as parquet:
-        return parquet.read_row_group(group)
 
 
 def _add(block: Block, chunk: Chunk, row: dict[str, Any], column: str, error: str | None) -> None:

@@ -7,29 +7,74 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+import typer
+from typer.testing import CliRunner
 
 from hf_serve.handlers.types.request import Request
+from hf_serve.scripts import batch_predict
 from hf_serve.scripts.installation import ROOT
 from tests.hosts.host_python import RAY_PYTHON, run_script, run_successfully
+from tests.sentences import Sentence
 from tests.serving import Served, differences
 from tests.waiting import wait_for
-
-pytestmark = pytest.mark.ray
 
 MODE, QUESTIONS = "sequence_classification", "question_answering"
 TEXTS = [f"A film of {number} foxes." for number in range(25)]
 ACTOR = "ray::MapWorker(MapBatches(Scorer))"
 MANY, CHUNK = 20_000, 100
+
+
+WITH_RAY = ("--actors", 1)
+
+
+class Batch:
+    """The command in a process, or with Ray in its environment."""
+
+    def __init__(self, *, with_ray: bool) -> None:
+        self.with_ray = with_ray
+        self._python = RAY_PYTHON if with_ray else Path(sys.executable)
+        self._options = WITH_RAY if with_ray else ()
+
+    def run(self, *arguments: Any) -> subprocess.CompletedProcess[str]:
+        return run_script(self._python, "batch_predict", *arguments, *self._options)
+
+    def run_successfully(self, *arguments: Any) -> str:
+        return run_successfully(self._python, "batch_predict", *arguments, *self._options)
+
+    def command(self, *arguments: Any) -> list[str]:
+        script = ROOT / "scripts" / "batch_predict.py"
+        return list(map(str, [self._python, script, *arguments, *self._options]))
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(False, id="here", marks=pytest.mark.server),
+        pytest.param(True, id="ray", marks=pytest.mark.ray),
+    ]
+)
+def batch(request: pytest.FixtureRequest) -> Batch:
+    return Batch(with_ray=request.param)
+
+
+def refusal(*arguments: Any) -> str:
+    """Return the sentence of the command that ends before a model is loaded."""
+    app = typer.Typer()
+    app.command()(batch_predict.main)
+    told = CliRunner().invoke(app, list(map(str, arguments)))
+    assert (told.exit_code, told.stdout) == (1, "")
+    return told.stderr
 
 
 @pytest.fixture(scope="module")
@@ -62,14 +107,12 @@ def predicted(model: Served, inputs: list[Any]) -> list[Any]:
 
 
 def test_rows_keep_their_columns_and_have_a_result_or_an_error(
-    archive: Path, served: Callable[..., Served], tmp_path: Path
+    batch: Batch, archive: Path, served: Callable[..., Served], tmp_path: Path
 ) -> None:
     rows: list[Any] = [{"inputs": text, "id": number} for number, text in enumerate(TEXTS)]
     rows[3:3] = ['{"inputs": "broken', {"id": -1}, {"inputs": 7, "id": -2}, "[1]", ""]
     source = write_lines(tmp_path / "rows.jsonl", rows)
-    printed = run_successfully(
-        RAY_PYTHON, "batch_predict", archive, source, tmp_path / "out", "--chunk-rows", 7
-    )
+    printed = batch.run_successfully(archive, source, tmp_path / "out", "--chunk-rows", 7)
     assert printed.startswith("29 rows, 4 with an error, in ")
     found = read_results(tmp_path / "out")
     good = [row for row in found if row["error"] is None]
@@ -96,16 +139,18 @@ ODD_ROWS = [
 
 
 @pytest.mark.parametrize("output_format", ["jsonl", "parquet"])
-def test_odd_rows_stay_what_they_are(archive: Path, tmp_path: Path, output_format: str) -> None:
+def test_odd_rows_stay_what_they_are(
+    batch: Batch, archive: Path, tmp_path: Path, output_format: str
+) -> None:
+    if output_format == "parquet" and not batch.with_ray and not find_spec("pyarrow"):
+        pytest.skip("pyarrow is in the environment of Ray alone")
     deep = "[" * 300 + "]" * 300
     source = write_lines(tmp_path / "rows.jsonl", [row.replace("%s", deep) for row in ODD_ROWS])
     out = tmp_path / "out"
     options = ("--chunk-rows", 1, "--format", output_format)
-    printed = run_successfully(RAY_PYTHON, "batch_predict", archive, source, out, *options)
+    printed = batch.run_successfully(archive, source, out, *options)
     assert printed.startswith("5 rows, 4 with an error, in ")
-    assert "(0 predicted now" in run_successfully(
-        RAY_PYTHON, "batch_predict", archive, source, out, *options
-    )
+    assert "(0 predicted now" in batch.run_successfully(archive, source, out, *options)
     if output_format == "jsonl":
         text = (out / "part-000001.jsonl").read_text("utf-8")
         assert text.startswith(ODD_ROWS[1].replace("%s", deep)[:-1])
@@ -115,7 +160,7 @@ def test_odd_rows_stay_what_they_are(archive: Path, tmp_path: Path, output_forma
 
 
 def test_files_of_a_folder_with_questions_in_cells_and_in_lines(
-    packed: Callable[..., Path], served: Callable[..., Served], tmp_path: Path
+    batch: Batch, packed: Callable[..., Path], served: Callable[..., Served], tmp_path: Path
 ) -> None:
     questions = [
         {"question": "Who sings?", "context": f"Nina sings,\n{n} times."} for n in range(6)
@@ -133,9 +178,9 @@ def test_files_of_a_folder_with_questions_in_cells_and_in_lines(
     write_lines(tmp_path / ".hidden" / "d.csv", ["other"])
     out = tmp_path / "out"
     options = ("--column", "asked", "--chunk-rows", 2, "--parameters", '{"top_k": 1}')
-    job = (RAY_PYTHON, "batch_predict", packed("pretrained", QUESTIONS), tmp_path, out, *options)
-    run_successfully(*job)
-    assert "(0 predicted now" in run_successfully(*job)
+    job = (packed("pretrained", QUESTIONS), tmp_path, out, *options)
+    batch.run_successfully(*job)
+    assert "(0 predicted now" in batch.run_successfully(*job)
     *rows, broken, last = read_results(out)
     rows.append(last)
     assert [row["note"] for row in rows] == ['"a.csv"'] * 3 + ['"b.csv"'] * 3 + ["c"]
@@ -144,6 +189,7 @@ def test_files_of_a_folder_with_questions_in_cells_and_in_lines(
     assert broken["error"]["message"] == "Row 4 of b.csv has 1 cells, and the header has 2."
 
 
+@pytest.mark.ray
 def test_parquet_stays_parquet(archive: Path, tmp_path: Path) -> None:
     source = write_lines(tmp_path / "rows.jsonl", [{"inputs": text} for text in TEXTS])
     program = (
@@ -154,7 +200,7 @@ def test_parquet_stays_parquet(archive: Path, tmp_path: Path) -> None:
     )
     parquet, out = tmp_path / "rows.parquet", tmp_path / "out"
     subprocess.run([RAY_PYTHON, "-c", program, source, parquet], check=True)
-    run_successfully(RAY_PYTHON, "batch_predict", archive, parquet, out, "--chunk-rows", 8)
+    Batch(with_ray=True).run_successfully(archive, parquet, out, "--chunk-rows", 8)
     program = (
         "import sys, json, pyarrow.dataset as ds\n"
         "data = ds.dataset(sys.argv[1], format='parquet', exclude_invalid_files=True)\n"
@@ -168,11 +214,12 @@ def test_parquet_stays_parquet(archive: Path, tmp_path: Path) -> None:
     assert {row["error"] for row in found["rows"]} == {None}
 
 
+@pytest.mark.ray
 def test_parquet_without_a_readable_row_and_bytes_in_lines(tmp_path: Path) -> None:
     program = (
         "import sys, json, pyarrow as pa, pyarrow.parquet as pq\n"
         "from pathlib import Path\n"
-        "from hf_serve.hosts.ray_data.results import Block, write_results\n"
+        "from hf_serve.hosts.batch_files.results import Block, write_results\n"
         "folder, error = Path(sys.argv[1]), {'code': 400, 'type': 'T', 'message': 'A \\ud83d'}\n"
         "parquet, lines = folder / 'a.parquet', folder / 'a.jsonl'\n"
         "write_results(parquet, Block([None], rows=[b'{}']), [(None, error)])\n"
@@ -187,50 +234,65 @@ def test_parquet_without_a_readable_row_and_bytes_in_lines(tmp_path: Path) -> No
     assert found["lines"] == '{"b":"//4=","result":1.5,"error":null}\n'
 
 
-def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
-    files = {
-        "array.json": b'[{"inputs": "A film."}]',
-        "lacks.jsonl": b'{"id": 1}\n{"text": 1}',
-        "open.csv": b'inputs,id\n"A film.,1\nAnother.,2\n',
-        "twice.csv": b"inputs,a,a\n1,2,3\n",
-        "utf16.csv": "inputs,a\n1,2\n".encode("utf-16"),
-        "nothing.parquet": b"",
-    }
-    for name, content in files.items():
-        (tmp_path / name).write_bytes(content)
-    program = (
-        "import sys, json\n"
-        "from pathlib import Path\n"
-        "from hf_serve.hosts.ray_data.chunks import WrongInput, plan\n"
-        "def refusal(path):\n"
-        "    try:\n"
-        "        plan([path], 10, 'inputs')\n"
-        "    except WrongInput as error:\n"
-        "        return str(error).removeprefix(str(path))\n"
-        "print(json.dumps([refusal(path) for path in sorted(Path(sys.argv[1]).iterdir())]))\n"
-    )
-    assert run_program(program, tmp_path) == [
-        " is a JSON array; write an object on each line.",
-        " has no column inputs; its columns are id, text. --column names another one.",
-        " cannot be read: Parquet file size is 0 bytes",
-        " has a quote in row 1 that is not closed.",
-        " has the column a twice; rename one of them.",
-        " is not UTF-8; save it in this encoding.",
-    ]
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        (
+            "array.json",
+            b'[{"inputs": "A film."}]',
+            "is a JSON array; write an object on each line.",
+        ),
+        (
+            "lacks.jsonl",
+            b'{"id": 1}\n{"text": 1}',
+            "has no column inputs; its columns are id, text. --column names another one.",
+        ),
+        (
+            "open.csv",
+            b'inputs,id\n"A film.,1\nAnother.,2\n',
+            "has a quote in row 1 that is not closed.",
+        ),
+        ("twice.csv", b"inputs,a,a\n1,2,3\n", "has the column a twice; rename one of them."),
+        (
+            "utf16.csv",
+            "inputs,a\n1,2\n".encode("utf-16"),
+            "is not UTF-8; save it in this encoding.",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(
+    tmp_path: Path, archive: Path, name: str, content: bytes, problem: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    assert refusal(archive, path, tmp_path / "out") == f"{path} {problem}\n"
+
+
+@pytest.mark.skipif(bool(find_spec("pyarrow")), reason="pyarrow is installed")
+def test_parquet_without_pyarrow_is_refused_before_anything_is_predicted(
+    archive: Path, tmp_path: Path
+) -> None:
+    source = write_lines(tmp_path / "rows.jsonl", [{"inputs": "A film."}])
+    (tmp_path / "rows.parquet").write_bytes(b"PAR1")
+    for options in ((source, "--format", "parquet"), (tmp_path / "rows.parquet",)):
+        path, *others = options
+        told = refusal(archive, path, tmp_path / "out", *others)
+        assert told.strip() == Sentence("pyarrow", "pip install pyarrow")
+        assert not (tmp_path / "out").exists()
 
 
 def test_run_again_it_does_what_is_missing_and_refuses_something_else(
-    archive: Path, packed: Callable[..., Path], tmp_path: Path
+    batch: Batch, archive: Path, packed: Callable[..., Path], tmp_path: Path
 ) -> None:
     source = write_lines(tmp_path / "rows.jsonl", [{"inputs": text} for text in TEXTS])
     job = (archive, source, tmp_path / "out", "--chunk-rows", 10)
-    run_successfully(RAY_PYTHON, "batch_predict", *job)
+    batch.run_successfully(*job)
     first = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
     removed = tmp_path / "out" / "part-000001.jsonl"
     removed.unlink()
     (tmp_path / "out" / f".draft-{'0' * 32}").write_text("half")
-    assert "(10 predicted now" in run_successfully(RAY_PYTHON, "batch_predict", *job)
-    assert "(0 predicted now" in run_successfully(RAY_PYTHON, "batch_predict", *job)
+    assert "(10 predicted now" in batch.run_successfully(*job)
+    assert "(0 predicted now" in batch.run_successfully(*job)
     second = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
     assert {path for path in first if first[path] != second[path]} == {removed}
     assert [row["inputs"] for row in read_results(tmp_path / "out")] == TEXTS
@@ -240,7 +302,7 @@ def test_run_again_it_does_what_is_missing_and_refuses_something_else(
     assert "has results of another input" in refusal(*job)
 
 
-def test_what_is_wrong_is_said_before_ray_starts(archive: Path, tmp_path: Path) -> None:
+def test_what_is_wrong_is_said_before_a_model_is_loaded(archive: Path, tmp_path: Path) -> None:
     source = write_lines(tmp_path / "rows.jsonl", [{"text": "A film."}])
     empty = write_lines(tmp_path / "empty.jsonl", [])
     taken = write_lines(tmp_path / "taken.jsonl", [{"inputs": "A.", "result": 1}])
@@ -262,30 +324,32 @@ def test_what_is_wrong_is_said_before_ray_starts(archive: Path, tmp_path: Path) 
     assert "has results of another archive" in refusal(archive, source, foreign, *column)
 
 
-def test_an_archive_that_does_not_load_is_told_in_a_sentence(archive: Path, tmp_path: Path) -> None:
+def test_an_archive_that_does_not_load_is_told_in_a_sentence(
+    batch: Batch, archive: Path, tmp_path: Path
+) -> None:
     damaged = tmp_path / "damaged.mar"
     with zipfile.ZipFile(archive) as whole, zipfile.ZipFile(damaged, "w") as written:
         for entry in whole.infolist():
             content = whole.read(entry)
             written.writestr(entry, b"{}" if entry.filename == "config.json" else content)
     source = write_lines(tmp_path / "rows.jsonl", [{"inputs": "A film."}])
-    done = run_script(RAY_PYTHON, "batch_predict", damaged, source, tmp_path / "out")
+    done = batch.run(damaged, source, tmp_path / "out")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("The archive is damaged or was changed: ")
 
 
-def test_interrupted_it_says_how_to_go_on(archive: Path, tmp_path: Path) -> None:
+def test_interrupted_it_says_how_to_go_on(batch: Batch, archive: Path, tmp_path: Path) -> None:
     source = write_lines(tmp_path / "rows.jsonl", [{"inputs": text} for text in TEXTS * 1200])
-    script = ROOT / "scripts" / "batch_predict.py"
-    command = [RAY_PYTHON, script, archive, source, tmp_path / "out", "--chunk-rows", "100"]
+    out = tmp_path / "out"
+    command = batch.command(archive, source, out, "--chunk-rows", 100)
     # Programs that a shell starts in the background ignore the signal, and so do theirs.
     running = subprocess.Popen(
-        list(map(str, command)),
+        command,
         stderr=subprocess.PIPE,
         text=True,
         preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
-    wait_for_files(tmp_path / "out", 2)
+    wait_for_files(out, 2)
     running.send_signal(signal.SIGINT)
     _, told = running.communicate(timeout=120)
     assert running.returncode == 130
@@ -317,6 +381,7 @@ def actors_of(raylet: int) -> list[psutil.Process]:
     return [each for each in children if "".join(each.cmdline()).startswith(ACTOR)]
 
 
+@pytest.mark.ray
 def test_every_row_is_there_once_though_an_actor_and_a_node_end(
     archive: Path, tmp_path: Path
 ) -> None:
@@ -350,10 +415,3 @@ def test_every_row_is_there_once_though_an_actor_and_a_node_end(
 
 def wait_for_files(folder: Path, count: int) -> None:
     wait_for(lambda: len(list(folder.glob("part-*"))) >= count, seconds=300)
-
-
-def refusal(*arguments: Any) -> str:
-    """Return the sentence of a run that must fail."""
-    done = run_script(RAY_PYTHON, "batch_predict", *arguments)
-    assert (done.returncode, done.stdout) == (1, "")
-    return done.stderr

@@ -14,19 +14,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pydantic_core import PydanticSerializationError, to_json
 
 from hf_serve.handlers.errors import ErrorBody, KitError
-from hf_serve.hosts.ray_data.chunks import ERROR, RESULT, Block
+from hf_serve.hosts.batch_files.chunks import ERROR, RESULT, Block, parquet_module
 
 Format = Literal["jsonl", "parquet"]
 MANIFEST = "manifest.json"
 DRAFT = re.compile(r"\.draft-[0-9a-f]{32}")
 # How a line ends whose row has no error.
 NO_ERROR = to_json({ERROR: None})[1:] + b"\n"
-ERROR_TYPE = pa.struct({"code": pa.int64(), "type": pa.string(), "message": pa.string()})
 Outcome = tuple[Any, ErrorBody | None]
 
 
@@ -75,9 +72,7 @@ def file_of(folder: Path, number: int, output_format: str) -> Path:
 def write_results(path: Path, block: Block, outcomes: Sequence[Outcome]) -> None:
     """Write the rows of a chunk with their results and errors; the file appears complete."""
     if path.suffix == ".parquet":
-        sink = pa.BufferOutputStream()
-        pq.write_table(_table(block, outcomes), sink)
-        _write(path, sink.getvalue())
+        _write(path, _parquet(block, outcomes))
     else:
         _write(path, b"".join(_lines(block, outcomes)))
 
@@ -85,8 +80,7 @@ def write_results(path: Path, block: Block, outcomes: Sequence[Outcome]) -> None
 def count_errors(path: Path) -> int:
     """Return how many rows of a file of results have an error."""
     if path.suffix == ".parquet":
-        column = pq.read_table(path, columns=[ERROR]).column(ERROR)
-        return len(column) - int(column.null_count)
+        return int(parquet_module().count_values(path, ERROR))
     with path.open("rb") as file:
         return sum(not line.endswith(NO_ERROR) for line in file)
 
@@ -98,7 +92,7 @@ def _lines(block: Block, outcomes: Sequence[Outcome]) -> Iterator[bytes]:
         yield start + added[1:] + b"\n"
 
 
-def _objects(rows: list[bytes] | pa.Table) -> list[bytes]:
+def _objects(rows: list[bytes] | Any) -> list[bytes]:
     """Return rows as objects of JSON."""
     if isinstance(rows, list):
         return rows
@@ -122,26 +116,18 @@ def _plain(value: Any) -> Any:
     return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
-def _table(block: Block, outcomes: Sequence[Outcome]) -> pa.Table:
+def _parquet(block: Block, outcomes: Sequence[Outcome]) -> bytes:
     results = [None if error else _json(result).decode() for result, error in outcomes]
     errors = [error and {**error, "message": _unicode(error["message"])} for _, error in outcomes]
-    added = {RESULT: pa.array(results, pa.string()), ERROR: pa.array(errors, ERROR_TYPE)}
-    if isinstance(block.rows, list):
-        return pa.table({**_texts(block.rows), **added})
-    table = block.rows
-    for name, values in added.items():
-        table = table.append_column(name, values)
-    return table
+    rows = _texts(block.rows) if isinstance(block.rows, list) else block.rows
+    return bytes(parquet_module().encode(rows, {RESULT: results}, {ERROR: errors}))
 
 
-def _texts(objects: Sequence[bytes]) -> dict[str, pa.Array]:
+def _texts(objects: Sequence[bytes]) -> dict[str, list[str | None]]:
     """Return rows as columns of texts: what is no text is JSON, as its type may change by row."""
     rows = [json.loads(each) for each in objects]
     names = dict.fromkeys(name for row in rows for name in row)
-    return {
-        _unicode(name): pa.array([_text(row.get(name)) for row in rows], pa.string())
-        for name in names
-    }
+    return {_unicode(name): [_text(row.get(name)) for row in rows] for name in names}
 
 
 def _text(value: Any) -> str | None:

@@ -1,4 +1,4 @@
-"""Scoring files of rows with Ray Data: what is missing, on the actors that there are."""
+"""Scoring files of rows: what is missing."""
 
 from __future__ import annotations
 
@@ -8,26 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from hf_serve.hosts.archives import open_archive
-from hf_serve.hosts.ray_data.chunks import Chunk, InputFile, find_files, plan
-from hf_serve.hosts.ray_data.results import count_errors, file_of, open_folder
-from hf_serve.hosts.ray_data.scorer import Scorer, ScoringJob
-
-# Blocks of Ray Data are tasks; a chunk each, or several where there are very many.
-MAX_BLOCKS = 10_000
-
-
-@dataclass(frozen=True)
-class Actors:
-    """The actors of a job.
-
-    Attributes:
-        count: how many load the archive; None for one on each node.
-        num_cpus: the cores, and so the threads, of each; None for all of the smallest node.
-    """
-
-    count: int | None = None
-    num_cpus: int | None = None
-    num_gpus: float = 0.0
+from hf_serve.hosts.batch_files.chunks import Chunk, InputFile, find_files, parquet_module, plan
+from hf_serve.hosts.batch_files.results import count_errors, file_of, open_folder
+from hf_serve.hosts.batch_files.scorer import Scorer, ScoringJob
 
 
 @dataclass(frozen=True)
@@ -73,11 +56,14 @@ def plan_job(
         sha256: the digest that the archive must have; None for any.
 
     Raises:
-        KitError: the archive, the input or the output is not what it has to be.
+        KitError: the archive, the input or the output is not what it has to be, or pyarrow, which
+            Parquet needs, is not installed.
     """
     opened, paths = open_archive(archive, sha256), find_files(source, output)
     files = plan(paths, chunk_rows, column)
     own_format = "parquet" if all(file.kind == "parquet" for file in files) else "jsonl"
+    if "parquet" in (output_format, own_format):
+        parquet_module()
     job = ScoringJob(
         archive.resolve(),
         output.resolve(),
@@ -111,37 +97,18 @@ def plan_job(
     return Planned(job, files, missing, errors)
 
 
-def run_job(
-    planned: Planned, ray: Any, actors: Actors, on_progress: Callable[[int, int], None]
-) -> None:
-    """Score the missing chunks on the Ray that this process is connected to.
+def run_job(planned: Planned, on_progress: Callable[[int, int], None]) -> None:
+    """Score the missing chunks in this process, one after the other.
 
     Args:
-        on_progress: called with the rows and the errors of each chunk that is done.
+        on_progress: called with numbers of rows and of errors as they are predicted.
 
     Raises:
         KitError: the archive does not load.
     """
-    from ray import data  # noqa: PLC0415
-
-    context = data.DataContext.get_current()
-    context.enable_progress_bars = False
-    nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
-    smallest = min(int(node["Resources"]["CPU"]) for node in nodes)
-    chunks = list(planned.missing)
-    dataset = data.from_items(
-        [{"chunk": chunk} for chunk in chunks],
-        override_num_blocks=min(len(chunks), MAX_BLOCKS),
-    ).map_batches(
-        Scorer,
-        fn_constructor_args=(planned.job,),
-        batch_size=1,
-        compute=data.ActorPoolStrategy(size=min(actors.count or len(nodes), len(chunks))),
-        num_cpus=actors.num_cpus or smallest,
-        num_gpus=actors.num_gpus,
-    )
-    for row in dataset.iter_rows():
-        on_progress(int(row["rows"]), int(row["errors"]))
+    scorer = Scorer(planned.job)
+    for chunk in planned.missing:
+        scorer.score(chunk, on_progress)
 
 
 def _name(path: Path, source: Path) -> str:
