@@ -44,18 +44,20 @@ def find_workdir(named: Path | None) -> Path:
     The folder that `run` was given has the work folder in it.
 
     Without a name, it is the folder of the server that runs, whether `start` or `run` started it.
-    Where none runs, it is the folder with the newest log.
+    Where none runs, it is the folder with the newest log, or that of `run` if neither has one and
+    `run` has packed something.
 
     Raises:
         SeveralServers: two servers run.
     """
     if named is not None:
-        of_run = named / SERVER_FOLDER
-        return of_run if of_run.is_dir() else named
+        of_run, is_own = named / SERVER_FOLDER, (named / "logs").is_dir()
+        is_run = of_run.is_dir() or (store_of_run(of_run) and not is_own)
+        return of_run if is_run else named
     running = [folder for folder in (STARTED, RUN) if running_server(folder)]
     if len(running) > 1:
         raise SeveralServers(*running)
-    return running[0] if running else max(STARTED, RUN, key=_logged_at)
+    return running[0] if running else max(STARTED, RUN, key=_last_use)
 
 
 def store_of_run(workdir: Path) -> Path | None:
@@ -92,9 +94,10 @@ def log_of(workdir: Path) -> Path | None:
     return logs[0] if server and logs else max(logs, key=_changed_at, default=None)
 
 
-def _logged_at(workdir: Path) -> float:
+def _last_use(workdir: Path) -> tuple[float, bool]:
+    """Return when a work folder was logged to, and whether `run` has packed for it."""
     log = log_of(workdir)
-    return _changed_at(log) if log else 0.0
+    return _changed_at(log) if log else 0.0, store_of_run(workdir) is not None
 
 
 def _changed_at(path: Path) -> float:

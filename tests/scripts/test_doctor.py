@@ -22,7 +22,10 @@ from hf_serve.scripts.doctor import (
     main,
 )
 from hf_serve.scripts.installation import ROOT
+from hf_serve.scripts.serving import workdirs
+from hf_serve.scripts.serving.logs import SERVER_LOG
 from hf_serve.scripts.serving.ports import _listener, free_ports
+from hf_serve.scripts.serving.workdirs import SERVER_FOLDER, STORE
 from tests.malformed import NESTED_JSON
 from tests.sentences import Sentence
 from tests.standins.archives import write_handlers, write_weightless, write_yaml
@@ -189,3 +192,25 @@ def test_the_command_exits_with_1_where_something_is_wrong(installed: Installati
     done = CliRunner().invoke(app, [*options, str(wrong)])
     assert done.exit_code == 1
     assert "handler.mode is 'ner'" in done.output and "1 problem." in done.output
+
+
+@pytest.mark.parametrize("has_run", [False, True])
+def test_the_folder_of_run_is_checked_before_its_server_runs_and_after(
+    installed: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_run: bool
+) -> None:
+    folder = tmp_path / "hf-serve"
+    (folder / SERVER_FOLDER / "logs" if has_run else folder).mkdir(parents=True)
+    if has_run:
+        (folder / SERVER_FOLDER / "logs" / SERVER_LOG).touch()
+    config = write_yaml(folder / "qa.yaml", write_weightless(tmp_path / "qa"))
+    pack(config, export_path=folder / STORE, checked=False)
+    monkeypatch.setattr(workdirs, "STARTED", tmp_path / "build" / "server")
+    monkeypatch.setattr(workdirs, "RUN", folder / SERVER_FOLDER)
+    app = typer.Typer()
+    app.command()(main)
+    for option in ([], ["--folder", str(folder)]):
+        done = CliRunner().invoke(app, ["--config", str(installed.config), *option])
+        assert done.exit_code == 0, done.output
+        assert "qa.mar: all files have their sums." in done.output
+    config.write_text("handler: {mode: ner}", encoding="utf-8")
+    assert "qa.yaml" in CliRunner().invoke(app, ["--config", str(installed.config)]).output

@@ -14,7 +14,13 @@ from hf_serve.scripts.serving.logs import SERVER_LOG
 from hf_serve.scripts.serving.ports import Ports
 from hf_serve.scripts.serving.processes import started_at
 from hf_serve.scripts.serving.server import Server
-from hf_serve.scripts.serving.workdirs import SeveralServers, find_workdir, log_of, workdir_option
+from hf_serve.scripts.serving.workdirs import (
+    STORE,
+    SeveralServers,
+    find_workdir,
+    log_of,
+    workdir_option,
+)
 from tests.sentences import refused
 
 
@@ -67,6 +73,8 @@ def test_of_two_servers_one_has_to_be_named(started: Path, ran: Path) -> None:
 
 def test_without_a_server_the_newest_log_counts(started: Path, ran: Path) -> None:
     assert find_workdir(None) == started
+    (ran.parent / STORE).mkdir(parents=True)
+    assert find_workdir(None) == ran
     log(started, 1)
     log(ran, 2)
     assert find_workdir(None) == ran
