@@ -26,13 +26,12 @@ from hf_serve.scripts.archives.archive_summary import ArchiveSummary, is_archive
 from hf_serve.scripts.command_line import counted
 from hf_serve.scripts.hub.catalogue import find_in_catalogue
 from hf_serve.scripts.hub.client import Hub
-from hf_serve.scripts.paths import checkpoint_of
+from hf_serve.scripts.paths import YAMLS, checkpoint_of
 
 if TYPE_CHECKING:
     from hf_serve.scripts.hub.model_check import ModelCheck
 
 out, err = Console(highlight=False), Console(stderr=True, highlight=False, soft_wrap=True)
-YAMLS = (".yaml", ".yml")
 SHOWN_LABELS = 8
 
 

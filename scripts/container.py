@@ -24,7 +24,8 @@ from hf_serve.handlers.config.task_aliases import mode_of_task
 from hf_serve.handlers.errors import KitError, WrongConfig
 from hf_serve.hosts.archives import MANIFEST, SUFFIXES
 from hf_serve.hosts.command_line import plain_errors
-from hf_serve.scripts.run_model import YAMLS, archive_of, serve_in_process
+from hf_serve.scripts.paths import YAMLS
+from hf_serve.scripts.run_model import archive_of, serve_in_process
 from hf_serve.scripts.serving.workdirs import RUN_FOLDER, STORE
 
 # Where SageMaker, Hugging Face's endpoints and KServe mount the files of a model.

@@ -14,8 +14,7 @@ from hf_serve.handlers.errors import KitError
 from hf_serve.hosts.archives import MANIFEST
 from hf_serve.hosts.command_line import plain_errors
 from hf_serve.scripts.installation import command_line
-
-YAMLS = (".yaml", ".yml")
+from hf_serve.scripts.paths import YAMLS
 
 console = Console(highlight=False, soft_wrap=True)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hf_serve.handlers.config.handler_section import HandlerSection
 from hf_serve.handlers.config.model_config import ModelConfig
-from hf_serve.handlers.errors import WrongConfig
+from hf_serve.handlers.errors import KitError, WrongConfig
 from hf_serve.scripts.default_modes import default_modes
 from hf_serve.scripts.installation import IS_REPOSITORY, ROOT, command_line
 
@@ -23,8 +23,20 @@ MODEL_STORE = WORKSPACE / "model_store"
 BUILD = WORKSPACE / "build"
 OWN_CONFIG = WORKSPACE / "config.properties"
 CONFIG = OWN_CONFIG if OWN_CONFIG.is_file() else ROOT / "config.properties"
+YAMLS = (".yaml", ".yml")
 # What a path begins with, and no model id.
 LOCAL = ("/", "./", "../", "~", ".\\")
+
+
+class NotYaml(KitError):
+    """A command that takes YAML files was given a model."""
+
+    def __init__(self, model: Path) -> None:
+        run = command_line("run", model)
+        super().__init__(
+            f"{model} is no YAML file; `{run}` writes one of a model, downloads, packs and serves"
+            " it, or write one with handler.mode and handler.model_name."
+        )
 
 
 def shown(path: Path) -> str:
@@ -35,7 +47,14 @@ def shown(path: Path) -> str:
 
 
 def config_paths(named: list[Path] | None) -> list[Path]:
-    """Return the YAML files that a command was given, or the files of the default modes."""
+    """Return the YAML files that a command was given, or the files of the default modes.
+
+    Raises:
+        NotYaml: a name is a model or its folder.
+    """
+    for path in named or ():
+        if path.is_dir() or not (path.is_file() or path.suffix in YAMLS):
+            raise NotYaml(path)
     return list(named) if named else [config_path_of(mode) for mode in default_modes()]
 
 

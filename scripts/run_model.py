@@ -46,7 +46,7 @@ from hf_serve.scripts.archives.model_store import (
 from hf_serve.scripts.hub.catalogue import CatalogueEntry, find_in_catalogue
 from hf_serve.scripts.hub.client import Hub
 from hf_serve.scripts.installation import command_line
-from hf_serve.scripts.paths import model_name
+from hf_serve.scripts.paths import YAMLS, model_name
 from hf_serve.scripts.serving.background import AsgiServer, record_asgi_server
 from hf_serve.scripts.serving.ports import HOST, Ports, require_distinct, require_free
 from hf_serve.scripts.serving.readiness import unready_models
@@ -62,7 +62,7 @@ from hf_serve.scripts.serving.workdirs import (
 if TYPE_CHECKING:
     from hf_serve.scripts.hub.model_check import ModelCheck
 
-YAMLS, ARCHIVE = (".yaml", ".yml"), ".mar"
+ARCHIVE = ".mar"
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 # Characters of the request in a command that is shown.
 MAX_SHOWN = 300

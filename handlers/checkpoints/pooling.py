@@ -32,7 +32,7 @@ Result = TypeVar("Result")
 
 def not_compiled(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Have torch.compile leave out a function: its shapes depend on what each request holds."""
-    return cast(Callable[Arguments, Result], torch.compiler.disable(function))
+    return cast("Callable[Arguments, Result]", torch.compiler.disable(function))
 
 
 @dataclass(frozen=True)

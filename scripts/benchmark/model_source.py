@@ -12,9 +12,7 @@ from hf_serve.hosts.archives import MANIFEST, SUFFIXES, open_archive
 from hf_serve.scripts.archives.contents import require_checkpoint
 from hf_serve.scripts.hub.client import Hub
 from hf_serve.scripts.installation import command_line
-from hf_serve.scripts.paths import assistant_of, calibration_file, checkpoint_of, model_name
-
-YAMLS = (".yaml", ".yml")
+from hf_serve.scripts.paths import YAMLS, assistant_of, calibration_file, checkpoint_of, model_name
 
 
 class NotMeasurable(KitError):

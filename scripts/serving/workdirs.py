@@ -44,8 +44,8 @@ def find_workdir(named: Path | None) -> Path:
     The folder that `run` was given has the work folder in it.
 
     Without a name, it is the folder of the server that runs, whether `start` or `run` started it.
-    Where none runs, it is the folder with the newest log, or that of `run` if neither has one and
-    `run` has packed something.
+    Where none runs, it is the folder with the newest log, or the folder of `run` if neither has
+    one and `run` has packed something.
 
     Raises:
         SeveralServers: two servers run.

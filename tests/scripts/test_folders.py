@@ -256,6 +256,13 @@ def test_a_model_that_is_not_downloaded_is_no_traceback(tmp_path: Path) -> None:
     assert "scripts/download_models.py" in run(create_archive.main, path, "--no-check")
 
 
+@pytest.mark.parametrize("main", [download_models.main, create_archive.main])
+def test_a_model_in_place_of_a_yaml_is_told_of_run(main: Any, tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "film")
+    assert run(main, folder).strip() == Sentence(folder, "YAML")
+    assert run(main, "org/name").strip() == Sentence("org/name", "YAML")
+
+
 def test_paths_are_relative_to_the_yaml_or_else_to_the_working_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
