@@ -26,5 +26,5 @@ def test_images_of_both_clients_are_those_of_plain_requests(served: Callable[...
     (square,) = model.ask("a fox", **SETTINGS)
     assert found["images"] == [image["image"] for image in wide]
     assert found["events"] == [["image_generation.completed", square["image"]]]
-    assert "set response_format to b64_json" in found["refused"]
+    assert "stores no images; set it to b64_json" in found["refused"]
     assert (read_png(found["of_hugging_face"]) == read_png(square["image"])).all()
