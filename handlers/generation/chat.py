@@ -415,7 +415,8 @@ def _content(content: Any, name: str) -> str:
 
 def _text_of(part: Any) -> str | None:
     """Return the text of a part with a text; None for another part."""
-    kind = part.get("type") if isinstance(part, dict) else None
+    # As vLLM does, a part without a type is read as one with a text.
+    kind = part.get("type", "text") if isinstance(part, dict) else None
     text = part.get(TEXT_KEYS[kind]) if isinstance(kind, str) and kind in TEXT_KEYS else None
     return text if isinstance(text, str) else None
 

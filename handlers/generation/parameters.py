@@ -381,6 +381,8 @@ class GenerationParameters(SamplingParameters):
     value of that model, or 0.4."""
     truncate: Annotated[NotNegative | None, ParameterSpec(tgi=True)] = None
     """Cuts the prompt to this number of tokens. 0 keeps all."""
+    truncation_side: Literal["left", "right"] | None = None
+    """The side at which a prompt is cut. Without it, the YAML's, then `left`."""
     add_special_tokens: Annotated[bool | None, ParameterSpec(openai=SAME)] = None
     """Adds the tokenizer's special tokens. By default to a text; chat templates have their own."""
     add_generation_prompt: Annotated[bool | None, ParameterSpec(openai=SAME, chat_only=True)] = None

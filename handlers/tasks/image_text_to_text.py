@@ -353,6 +353,12 @@ class Task(text_generation.Task):
                 f"The prompt has {len(ids):,} tokens with those of its images, and this model takes"
                 f" {self.max_tokens:,}; send fewer or smaller images."
             )
+        if item.parameters.truncate and len(ids) > item.parameters.truncate:
+            raise Unprocessable(
+                f"truncate is {item.parameters.truncate:,}, and the prompt has {len(ids):,} tokens"
+                " with those of its images, of which none is left out; raise truncate, or leave it"
+                " out."
+            )
         of_tokens = {name for name, array in features.items() if array.shape == ids.shape}
         media = {name: array for name, array in features.items() if name not in of_tokens}
         tokens = {name: features[name].tolist() for name in sorted(of_tokens - {"attention_mask"})}
@@ -448,7 +454,8 @@ def _escaped(text: str, tokens: Sequence[str]) -> str:
 
 def _image_in(part: Any, name: str, files: MediaFiles) -> bytes | RemoteFile | None:
     """Return the file of a part that is an image; None for another part."""
-    kind = part.get("type") if isinstance(part, Mapping) else None
+    own = "image_url" if isinstance(part, Mapping) and "image_url" in part else None
+    kind = part.get("type", own) if isinstance(part, Mapping) else None
     if kind in ("image_url", "input_image"):
         value = part.get("image_url")
         return files.file(value.get("url") if isinstance(value, Mapping) else value, name)

@@ -23,7 +23,7 @@ from pydantic import Field
 from tokenizers import Encoding
 from typing_extensions import TypedDict
 
-from ..batching.padding import Padding, run_in_groups
+from ..batching.padding import Padding, Side, run_in_groups
 from ..batching.rows import Outputs, RowOutcome
 from ..batching.tokenization import (
     Text,
@@ -228,7 +228,7 @@ class Task(GenerationTask[Any]):
 
     def encode(self, inputs: Sequence[Any]) -> list[list[Any] | RequestError]:
         rows: dict[int, list[Window] | RequestError] = {}
-        groups = defaultdict[tuple[bool, int | None], list[int]](list)
+        groups = defaultdict[tuple[bool, int | None, Side | None], list[int]](list)
         # A chat template adds special tokens itself.
         for number, item in enumerate(inputs):
             if isinstance(item, QuestionInput):
@@ -240,13 +240,16 @@ class Task(GenerationTask[Any]):
             else:
                 special = item.parameters.add_special_tokens
                 adds = not item.messages if special is None else special
-                groups[adds, item.parameters.truncate or None].append(number)
-        for (adds, max_length), numbers in groups.items():
+                parameters = item.parameters
+                key = adds, parameters.truncate or None, parameters.truncation_side
+                groups[key].append(number)
+        for (adds, max_length, side), numbers in groups.items():
             texts: list[Text] = [(inputs[number].prompt, None) for number in numbers]
             truncation: dict[str, Any] = (
                 {"truncation": True, "max_length": max_length} if max_length else {}
             )
-            encoded = self.encode_texts(texts, add_special_tokens=adds, **truncation)
+            options = {"add_special_tokens": adds, "truncation_side": side, **truncation}
+            encoded = self.encode_texts(texts, **options)
             rows.update(zip(numbers, encoded, strict=True))
         return [self._row(item, rows[number]) for number, item in enumerate(inputs)]
 
@@ -340,7 +343,7 @@ class Task(GenerationTask[Any]):
             prompt = prompt_of(messages, self.tokenizer, self.max_characters, tools, options)
             return PromptInput(prompt, parameters, messages, stream)
         if isinstance(inputs, TokenIds):
-            ids = self._fit_ids(inputs, parameters.truncate)
+            ids = self._fit_ids(inputs, parameters)
             prompt = str(self.tokenizer.decode(ids.ids, **AS_GENERATED))
             # The text of the ids is not streamed, so a full text is not streamed at all.
             stream = None if parameters.return_full_text else stream
@@ -442,7 +445,7 @@ class Task(GenerationTask[Any]):
             self.settings.max_grammar_characters,
         )
 
-    def _fit_ids(self, ids: TokenIds, truncate: int | None) -> TokenIds:
+    def _fit_ids(self, ids: TokenIds, parameters: GenerationParameters) -> TokenIds:
         """Return the ids of a prompt, truncated if there are too many, before they are decoded.
 
         Raises:
@@ -450,9 +453,9 @@ class Task(GenerationTask[Any]):
             RequestTooLarge: there are too many.
         """
         ids.check(self.vocabulary)
-        limit = lowest_limit(truncate, self.max_tokens if self.truncation else None)
+        limit = lowest_limit(parameters.truncate, self.max_tokens if self.truncation else None)
         if limit:
-            ids = ids.truncate(limit, self.tokenizer.truncation_side)
+            ids = ids.truncate(limit, parameters.truncation_side or self.tokenizer.truncation_side)
         check_length(len(ids), self.max_tokens, "the prompt")
         ids.check_length(self.max_characters)
         return ids

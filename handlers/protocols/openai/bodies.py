@@ -28,9 +28,11 @@ from typing_extensions import TypedDict
 
 from ...config.messages import enumerate_names, shorten
 from ...errors import BadRequest, Unprocessable
+from ...generation.chat import with_plain_parts
 from ...generation.parameter_spec import ParameterSpec, specs_of
 from ...generation.parameters import GenerationParameters, NotNegative, TopTokens
 from ...types.request import TokenIds
+from ...types.structured_output import NamedTool
 from ..base import Key, KeyTable, honoured, ignored, refused
 from ..truncation import PromptTokens
 from .endpoint import Body
@@ -138,6 +140,8 @@ BodyT = TypeVar("BodyT", bound=BaseModel)
 ItemT = TypeVar("ItemT")
 # One error is shown, so the others are not collected: each takes more memory than its item.
 Items = Annotated[list[ItemT], Field(fail_fast=True)]
+# The value of `thinking_token_budget` for no limit.
+NO_BUDGET = -1
 # Below it sampling picks the likeliest token, and the division by it overflows.
 MIN_TEMPERATURE = 1e-5
 
@@ -151,8 +155,8 @@ class StreamOptions(BaseModel):
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
-    include_usage: bool = False
-    continuous_usage_stats: bool = False
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
 
 
 class StreamedBody(Body):
@@ -198,12 +202,13 @@ class Sampling(StreamedBody):
     n: Annotated[int, Field(ge=1, le=32)] | None = None
     best_of: NotNegative | None = None
     stop: str | Items[str] | None = None
-    seed: int | None = None
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
     response_format: ResponseFormat | None = None
     # Extensions of OpenAI's API that the servers of open models have.
     top_k: Annotated[int, Field(ge=-1)] | None = None
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
     truncate_prompt_tokens: PromptTokens | None = None
+    truncation_side: Literal["left", "right"] | None = None
     prompt_logprobs: TopTokens | None = None
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
@@ -237,7 +242,7 @@ class Sampling(StreamedBody):
     def counts_continuously(self) -> bool:
         """Whether each chunk of a stream has the usage so far."""
         options = self.stream_options
-        return options is not None and options.include_usage and options.continuous_usage_stats
+        return bool(options and options.include_usage and options.continuous_usage_stats)
 
     @property
     def echoes(self) -> bool:
@@ -277,6 +282,7 @@ class Sampling(StreamedBody):
             "return_token_ids": self.return_token_ids or None,
             "grammar": self._grammar,
             "truncate": self.truncate_prompt_tokens,
+            "truncation_side": self.truncation_side,
             **self._passed_on,
         }
         named = {name: value for name, value in parameters.items() if value is not None}
@@ -328,14 +334,38 @@ class ChatBody(Sampling):
     logprobs: bool | None = None
     top_logprobs: TopTokens | None = None
     include_reasoning: bool | None = None
+    echo: bool | None = None
+
+    @field_validator("thinking_token_budget", mode="before", check_fields=False)
+    @classmethod
+    def _no_budget(cls, budget: Any) -> Any:
+        return None if budget == NO_BUDGET else budget
 
     def check_supported(self) -> None:
         super().check_supported()
-        if self.top_logprobs is not None and not self.logprobs:
+        if self.top_logprobs and not self.logprobs:
             raise KeyNeedsAnother("top_logprobs", "logprobs: true")
         given = {name: getattr(self, name) for name in ("tools", "tool_choice")}
         if given["tools"] is None and given["tool_choice"] not in (None, "none"):
             raise KeyNeedsAnother("tool_choice", "tools")
+        key = self.grammar_key
+        if key not in (None, "response_format") and isinstance(given["tool_choice"], NamedTool):
+            raise BadRequest(
+                f"{key} and a tool_choice that names a function exclude one another; send one of"
+                " them."
+            )
+
+    @property
+    def echoed_text(self) -> str:
+        """The text before the new one with `echo`: the last message of the same role."""
+        last, given = with_plain_parts(self.messages[-1]), self._passed_on
+        continues = given["add_generation_prompt"] is False or given["continue_final_message"]
+        if not self.echo or (last.get("role") != "assistant" and not continues):
+            return ""
+        content = last.get("content")
+        if isinstance(content, list):
+            return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+        return content if isinstance(content, str) else ""
 
     @property
     def max_new_tokens(self) -> int | None:
@@ -432,7 +462,6 @@ SAMPLING = {
         logprob_token_ids=[],
         return_prompt_text=False,
         logits_processors=[],
-        truncation_side="left",
         guided_whitespace_pattern=[],
         structural_tag=[],
         repetition_detection=[],
@@ -459,7 +488,6 @@ CHAT = KeyTable(
             audio=[],
             verbosity="medium",
             moderation=[],
-            echo=False,
             guideline=[],
         ),
         # An empty object asks for a search.
@@ -473,6 +501,6 @@ COMPLETIONS = KeyTable(
     {
         **honoured(*CompletionBody.model_fields),
         **SAMPLING,
-        **refused(suffix=[], prompt_embeds=[], thinking_token_budget=[]),
+        **refused(suffix=[], prompt_embeds=[], thinking_token_budget=NO_BUDGET),
     }
 )

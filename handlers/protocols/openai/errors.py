@@ -70,6 +70,7 @@ def key_names(path: str, inputs_key: str) -> dict[str, str]:
         "max_new_tokens": most,
         "min_new_tokens": "min_tokens",
         "max_length": "truncate_prompt_tokens",
+        "truncate": "truncate_prompt_tokens",
         "num_return_sequences": "n",
         "top_n_tokens": tokens,
         "decoder_input_details": "prompt_logprobs" if is_chat else "logprobs with echo",

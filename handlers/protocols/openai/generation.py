@@ -173,6 +173,7 @@ def _entry(token: TextToken, as_ids: bool) -> LikelyToken:
 
 # Sentences of the engine about the messages, and about a grammar, which is in one of several keys.
 ABOUT_TEMPLATE = re.compile("chat template")
+ABOUT_PROMPT = re.compile("The prompt (has|is) ")
 ABOUT_GRAMMAR = re.compile(r"grammar|regex|JSON schema", re.IGNORECASE)
 DONE = b"data: [DONE]\n\n"
 FINISH_REASONS: Mapping[str, Reason] = {
@@ -313,7 +314,7 @@ class ChoiceStream(HttpTextStream):
         if self._has_ended:
             return b""
         self._has_ended = True
-        text, details = result["generated_text"], result["details"]
+        text, details = self._endpoint.text(result, self._call.body), result["details"]
         tokens = scored_for(self._call.body, details) or ()
         self.written = WrittenTokens(
             details["input_length"],
@@ -413,6 +414,15 @@ class GenerationEndpoint(Endpoint[BodyT]):
         """Return what chunks have of tool calls, given the number of the first one."""
         return []
 
+    def text(self, result: Mapping[str, Any], body: BodyT) -> str:
+        """Return the text of a result as a choice has it."""
+        text: str = result["generated_text"]
+        return text
+
+    @abstractmethod
+    def prefix(self, prompt: Any, body: BodyT) -> str:
+        """Return the text that a stream sends before the new text of a prompt."""
+
     def reasoning(self, result: Mapping[str, Any], body: BodyT) -> str:
         """Return the thoughts of a result that the response has."""
         return result.get("reasoning_content", "") if self.includes_reasoning(body) else ""
@@ -467,7 +477,7 @@ class GenerationEndpoint(Endpoint[BodyT]):
         return HttpResponse(encode_json({**response, **self.prompt_keys(texts[0], call.body)}))
 
     def key_of(self, sentence: str, body: BodyT) -> str | None:
-        if ABOUT_TEMPLATE.search(sentence):
+        if ABOUT_TEMPLATE.search(sentence) or ABOUT_PROMPT.match(sentence):
             return self.inputs_key
         if not ABOUT_GRAMMAR.search(sentence):
             return None
@@ -486,9 +496,8 @@ class GenerationEndpoint(Endpoint[BodyT]):
     ) -> Iterator[ChoiceStream]:
         """Yield the stream of the choices of each input."""
         choices, new = call.body.choices, partial(ChoiceStream, http_request, self, call)
-        echoes = bool(http_request.content.get("echo"))
         for number, each in enumerate(inputs):
-            prefix = each if echoes and isinstance(each, str) else ""
+            prefix = self.prefix(each, call.body)
             first, *following = range(number * choices, (number + 1) * choices)
             others = [new(index, prefix) for index in following]
             yield new(first, prefix, others, repeats=repeats)
@@ -548,12 +557,19 @@ class Chat(GenerationEndpoint[ChatBody]):
     def inputs(self, body: ChatBody) -> list[Any]:
         return [body.messages]
 
+    def prefix(self, prompt: Any, body: ChatBody) -> str:
+        return body.echoed_text
+
+    def text(self, result: Mapping[str, Any], body: ChatBody) -> str:
+        return body.echoed_text + super().text(result, body)
+
     def choice(self, index: int, result: Mapping[str, Any], body: ChatBody) -> ChatChoice:
-        message: Reply = {"role": "assistant", "content": result["generated_text"]}
+        text = self.text(result, body)
+        message: Reply = {"role": "assistant", "content": text}
         if reasoning := self.reasoning(result, body):
             message["reasoning_content"] = message["reasoning"] = reasoning
         if calls := tool_calls(result.get("tool_calls", ())):
-            message["content"] = result["generated_text"].strip() or None
+            message["content"] = text.strip() or None
             message["tool_calls"] = calls
         tokens = scored_for(body, result["details"])
         return {
@@ -631,6 +647,9 @@ class Completions(GenerationEndpoint[CompletionBody]):
 
     def inputs(self, body: CompletionBody) -> list[Any]:
         return list(body.prompts)
+
+    def prefix(self, prompt: Any, body: CompletionBody) -> str:
+        return prompt if body.echoes and isinstance(prompt, str) else ""
 
     def choice(self, index: int, result: Mapping[str, Any], body: CompletionBody) -> TextChoice:
         tokens = scored_for(body, result["details"])

@@ -241,9 +241,13 @@ def test_parts_of_other_interfaces_are_those_of_chats(models: Callable[..., Serv
         {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
         chat[2],
     ]
-    assert model.ask(others, **FEW, return_full_text=False) == model.ask(
-        chat, **FEW, return_full_text=False
-    )
+    without_types = [
+        {"role": "user", "content": [{"image_url": {"url": url}}, {"text": "Is it?"}]},
+        *chat[1:],
+    ]
+    expected = model.ask(chat, **FEW, return_full_text=False)
+    for same in (others, without_types):
+        assert model.ask(same, **FEW, return_full_text=False) == expected
 
 
 def test_a_stream_has_the_same_text(models: Callable[..., Served]) -> None:
@@ -271,6 +275,7 @@ def test_a_stream_has_the_same_text(models: Callable[..., Served]) -> None:
         (chat_about("", "Why?"), {}, 400, ["messages[0].content"]),
         ([{"role": "user", "content": [{"type": "image"}]}], {}, 400, ["messages[0].content"]),
         ([{"role": "user", "content": [{"type": "audio"}]}], {}, 400, ["messages[0].content"]),
+        (CHATS[0], {"truncate": 4}, 422, ["truncate"]),
         (CHATS[0], {"prompt_lookup_num_tokens": 3}, 422, ["prompt_lookup_num_tokens"]),
         (BOTH, {"num_beams": 2}, 422, ["texts"]),
         (chat_about(TEXTS[0], "a " * 240), {}, 413, ["prompt"]),

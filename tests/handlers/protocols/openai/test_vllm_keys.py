@@ -9,10 +9,14 @@ import pytest
 from tests.handlers.generation.test_chat import CHAT
 from tests.handlers.protocols.openai.test_openai import FEW, Sent, ask, call, events
 from tests.handlers.protocols.openai.test_openai import model as model  # noqa: PLC0414 - a fixture
-from tests.serving import Served
+from tests.sentences import Sentence
+from tests.serving import Served, read_json
 from tests.tiny_tokenizers import POSITIONS
 
-PATHS = {"chat/completions": {"messages": CHAT}, "completions": {"prompt": "Ada"}}
+PATHS: dict[str, dict[str, Any]] = {
+    "chat/completions": {"messages": CHAT},
+    "completions": {"prompt": "Ada"},
+}
 every_path = pytest.mark.parametrize(("path", "body"), PATHS.items())
 IDS = {"return_token_ids": True}
 
@@ -179,3 +183,89 @@ def test_the_list_of_models_has_the_limit_of_texts(model: Served) -> None:
     (listed,) = ask(model, "v1/models")["data"]
     assert (listed["root"], listed["max_model_len"]) == ("model", POSITIONS)
     assert ask(model, "v1/models/model")["max_model_len"] == POSITIONS
+
+
+SAYING = "An apple a day, keeps"
+CONTINUED = [{"role": "user", "content": "Say it."}, {"role": "assistant", "content": SAYING}]
+CONTINUES = {"continue_final_message": True, "add_generation_prompt": False}
+
+
+@pytest.mark.parametrize(
+    "content", [SAYING, [{"type": "text", "text": SAYING}], [{"text": SAYING}]]
+)
+def test_echo_returns_the_message_that_a_chat_continues(model: Served, content: Any) -> None:
+    body = {"messages": [CONTINUED[0], {"role": "assistant", "content": content}], **FEW}
+    (choice,) = ask(model, "chat/completions", **body, **CONTINUES)["choices"]
+    text = SAYING + choice["message"]["content"]
+    echoes = {**body, **CONTINUES, "echo": True, "logprobs": True}
+    (echoed,) = ask(model, "chat/completions", **echoes)["choices"]
+    assert echoed["message"]["content"] == text
+    assert len(echoed["logprobs"]["content"]) == FEW["max_tokens"]
+    parts = streamed(model, "chat/completions", **echoes)
+    assert "".join(each["choices"][0]["delta"].get("content", "") for each in parts) == text
+
+
+def test_echo_returns_no_message_of_another_role(model: Served) -> None:
+    body = {"messages": CONTINUED[:1], **FEW}
+    plain = ask(model, "chat/completions", **body)["choices"]
+    assert ask(model, "chat/completions", **body, echo=True)["choices"] == plain
+
+
+@every_path
+def test_a_prompt_is_cut_at_either_side(model: Served, path: str, body: Any) -> None:
+    body = (
+        {**body, **IDS, **FEW}
+        if path.startswith("chat")
+        else {"prompt": "Ada sings of a fox", **IDS, **FEW}
+    )
+    ids = prompt_ids(ask(model, path, **body))
+    assert len(ids) > 4
+    cut = {"truncate_prompt_tokens": 4}
+    for side, expected in (("left", ids[-4:]), ("right", ids[:4]), (None, ids[-4:])):
+        given = {**body, **cut, "truncation_side": side}
+        assert prompt_ids(ask(model, path, **given)) == expected
+        if path == "completions":
+            assert prompt_ids(ask(model, path, **{**given, "prompt": ids})) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "given", "param"),
+    [
+        ("chat/completions", {"seed": 2**63}, "seed"),
+        ("completions", {"seed": -(2**63) - 1}, "seed"),
+        ("completions", {"prompt": [-1]}, "prompt"),
+        ("completions", {"prompt": [[]]}, "prompt"),
+        ("completions", {"truncation_side": "middle"}, "truncation_side"),
+        ("chat/completions", {"top_logprobs": 1}, "top_logprobs"),
+    ],
+)
+def test_what_vllm_refuses_is_refused(model: Served, path: str, given: Any, param: str) -> None:
+    answer = call(model, path, {**PATHS[path], **given})
+    assert (answer.status, read_json(answer.body)["error"]["param"]) == (400, param)
+
+
+@pytest.mark.parametrize("key", ["structured_outputs", "guided_json"])
+def test_a_named_function_excludes_a_grammar(model: Served, key: str) -> None:
+    grammar: Any = {"json": {"type": "object"}}
+    tool = {"type": "function", "function": {"name": "look"}}
+    body = {"messages": CHAT, "tools": [tool], "tool_choice": tool}
+    given = grammar if key == "structured_outputs" else grammar["json"]
+    answer = call(model, "chat/completions", {**body, key: given})
+    error = read_json(answer.body)["error"]
+    assert (answer.status, error["message"]) == (400, Sentence(key, "tool_choice"))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"seed": -(2**63)},
+        {"thinking_token_budget": -1},
+        {"stream": True, "stream_options": {"include_usage": None}},
+        {"top_logprobs": 0},
+    ],
+)
+def test_what_vllm_takes_is_taken(model: Served, given: Any) -> None:
+    for path, body in PATHS.items():
+        if path == "completions":
+            given = {key: value for key, value in given.items() if key != "top_logprobs"}
+        assert call(model, path, {**body, **FEW, **given}).status == 200
