@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -56,6 +56,7 @@ from .stopping import (
     OnEnd,
     PromptLookupCriterion,
     RowCriterion,
+    RowTexts,
     SequenceCriterion,
     StopTracker,
 )
@@ -463,55 +464,39 @@ class Generator:
     def _generate_batch(self, prompts: Sequence[Prompt]) -> list[RowOutcome]:
         batch = self.layout.collate(prompts, self.padding)
         width = self.layout.first_column(batch)
-        settings = [prompt.parameters for prompt in prompts]
-        matchers, states = _matchers(prompts), BatchRows()
-        deadline = DeadlineCriterion(self.deadline)
-        outcomes = _Outcomes(prompts, matchers, deadline, states)
-        on_end = outcomes.resolve if any(prompt.future for prompt in prompts) else None
-        records = any(each.returns_logprobs for each in settings)
-        recorder = LogprobRecorder(settings) if records else None
-        sequences = self._criterion(prompts, width, recorder, on_end, states, matchers)
-        random = seeded(settings[0].seed) if any(s.do_sample for s in settings) else nullcontext()
-        adapters = [each.adapter_id for each in settings for _ in range(each.sequences)]
-        with random, self.model.with_adapters(adapters):
+        run = _BatchRun(prompts, width, DeadlineCriterion(self.deadline))
+        criterion = self._criterion(run)
+        with _seeded(prompts), self.model.with_adapters(run.adapters):
             ids = self.model.generate(
                 batch,
                 self._config(prompts),
-                stopping_criteria=StoppingCriteriaList([deadline, sequences]),
-                logits_processor=self._processors(prompts, width, states, matchers),
-                **(run_before_other_processors(recorder) if recorder else {}),
+                stopping_criteria=StoppingCriteriaList([run.deadline, criterion]),
+                logits_processor=self._processors(run),
+                **(run_before_other_processors(run.recorder) if run.recorder else {}),
                 **self._assistance(prompts),
             )
         new = ids[:, width:].cpu().numpy()
         self._count(batch, prompts, new)
-        copies = len(new) // len(prompts)
+        of_prompts = enumerate(part.tolist() for part in np.split(new, len(prompts)))
         return [
-            outcomes.outcome(number, tokens, sequences.read(number, tokens))
-            for number in range(len(prompts))
-            for tokens in (new[number * copies : (number + 1) * copies].tolist(),)
+            run.outcome(number, tokens, criterion.read(number, tokens))
+            for number, tokens in of_prompts
         ]
 
-    def _processors(
-        self,
-        prompts: Sequence[Prompt],
-        width: int,
-        states: BatchRows,
-        matchers: Mapping[int, GrammarMatcher],
-    ) -> LogitsProcessorList:
+    def _processors(self, run: _BatchRun) -> LogitsProcessorList:
         """Return the logits processors of the settings that `generate` does not have per prompt."""
-        settings = [prompt.parameters for prompt in prompts]
-        processors = LogitsProcessorList()
+        settings, processors = run.settings, LogitsProcessorList()
         if any(each.changes_logits for each in settings):
             banned = [banned_sequences(self.tokenizer, each.bad_words) for each in settings]
-            processors.append(PerRowPenalties(settings, width, banned))
-        if matchers:
-            processors.append(GrammarProcessor(matchers, width))
-        first_tokens = [prompt.first_token for prompt in prompts]
-        if first_tokens.count(None) < len(prompts):
-            processors.append(PerRowFirstToken(first_tokens, width))
-        samplings = [self._sampling(prompt) for prompt in prompts]
+            processors.append(PerRowPenalties(settings, run.width, banned))
+        if run.rows.matchers:
+            processors.append(GrammarProcessor(run.rows.matchers, run.width))
+        first_tokens = [prompt.first_token for prompt in run.prompts]
+        if any(token is not None for token in first_tokens):
+            processors.append(PerRowFirstToken(first_tokens, run.width))
+        samplings = [self._sampling(prompt) for prompt in run.prompts]
         if any(samplings):
-            processors.append(PerPromptSampler(samplings, states))
+            processors.append(PerPromptSampler(samplings, run.rows))
         return processors
 
     def _selects_tokens(self, prompt: Prompt) -> bool:
@@ -541,15 +526,8 @@ class Generator:
             return None
         return Sampling.of(self.generation_config, prompt.for_generate, settings.seed)
 
-    def _criterion(
-        self,
-        prompts: Sequence[Prompt],
-        width: int,
-        recorder: LogprobRecorder | None,
-        on_end: OnEnd | None,
-        states: BatchRows,
-        matchers: Mapping[int, GrammarMatcher],
-    ) -> SequenceCriterion:
+    def _criterion(self, run: _BatchRun) -> SequenceCriterion:
+        prompts, width = run.prompts, run.width
         decoders, config = decoders_of(self.tokenizer), self.generation_config
         trackers = [
             prompt.stop_tracker(decoders, config, self.layout.tokens_before(prompt))
@@ -561,7 +539,8 @@ class Generator:
             return PromptLookupCriterion(trackers, width)
         copies = prompts[0].parameters.num_return_sequences
         streams = [prompt.stream_of(copy) for prompt in prompts for copy in range(copies)]
-        return RowCriterion(trackers, width, streams, recorder, on_end, states, matchers)
+        texts = RowTexts(streams, run.recorder, run.rows)
+        return RowCriterion(trackers, width, texts, run.rows, run.on_end)
 
     def _lookup(self, prompt: Prompt) -> int | None:
         """Return the number of tokens to look up, None where they may exceed the last position."""
@@ -610,14 +589,32 @@ class Generator:
         return config
 
 
-@dataclass(frozen=True)
-class _Outcomes:
-    prompts: Sequence[Prompt]
-    matchers: Mapping[int, GrammarMatcher]
-    deadline: DeadlineCriterion
-    states: BatchRows
+class _BatchRun:
+    """One call of `generate`: its prompts, the states of their rows, and their outcomes.
 
-    def resolve(
+    Attributes:
+        width: the length of the padded prompts.
+        rows: the states of the rows. Each prompt has the same number of them.
+        recorder: has the log probabilities of recorded tokens; None if no tokens are recorded.
+        on_end: is called once all rows of a prompt have ended; None if no request waits for that.
+    """
+
+    def __init__(self, prompts: Sequence[Prompt], width: int, deadline: DeadlineCriterion) -> None:
+        self.prompts, self.width, self.deadline = prompts, width, deadline
+        self.settings = [prompt.parameters for prompt in prompts]
+        self.rows = BatchRows(matchers=_matchers(prompts))
+        records = any(each.returns_logprobs for each in self.settings)
+        self.recorder = LogprobRecorder(self.settings) if records else None
+        self.on_end: OnEnd | None = (
+            self._resolve if any(prompt.future for prompt in prompts) else None
+        )
+
+    @property
+    def adapters(self) -> list[str | None]:
+        """The adapter of each row that is computed, the beams of a prompt included."""
+        return [each.adapter_id for each in self.settings for _ in range(each.sequences)]
+
+    def _resolve(
         self, number: int, tokens: Sequence[list[int]], texts: Sequence[GenerationState]
     ) -> None:
         """Set the outcome of a prompt, which a request waits for."""
@@ -636,9 +633,9 @@ class _Outcomes:
             texts: their states.
         """
         first = number * len(tokens)
-        if not self.states.failed.isdisjoint(range(first, first + len(tokens))):
+        if not self.rows.failed.isdisjoint(range(first, first + len(tokens))):
             return NotFinite(NOT_FINITE)
-        if self.matchers and (error := self._grammar_error(first, texts)):
+        if self.rows.matchers and (error := self._grammar_error(first, texts)):
             return error
         unfinished = any(text.finish_reason is None for text in texts)
         beams = self.prompts[number].parameters.num_beams > 1
@@ -656,9 +653,9 @@ class _Outcomes:
 
     def _grammar_error(self, first: int, texts: Sequence[GenerationState]) -> RequestError | None:
         """Return the error of the first row that its grammar has ended; None if none has."""
-        rows = enumerate(texts, first)
+        rows, matchers = enumerate(texts, first), self.rows.matchers
         ended = (row for row, text in rows if text.finish_reason == "eos_token")
-        errors = (self.matchers[row].error for row in ended if row in self.matchers)
+        errors = (matchers[row].error for row in ended if row in matchers)
         return next(filter(None, errors), None)
 
 
@@ -666,6 +663,12 @@ def end_tokens(generation_config: GenerationConfig) -> frozenset[int]:
     """Return the ids of the checkpoint's end tokens."""
     named = generation_config.eos_token_id
     return frozenset([named] if isinstance(named, int) else named or ())
+
+
+def _seeded(prompts: Sequence[Prompt]) -> AbstractContextManager[None]:
+    """Return a context in which random numbers follow the seed, if tokens are sampled."""
+    samples = any(prompt.parameters.do_sample for prompt in prompts)
+    return seeded(prompts[0].parameters.seed) if samples else nullcontext()
 
 
 def _matchers(prompts: Sequence[Prompt]) -> dict[int, GrammarMatcher]:

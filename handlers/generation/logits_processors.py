@@ -39,6 +39,7 @@ from transformers.generation import TopHLogitsWarper
 from ..compat.transformers import default_settings
 from ..errors import RequestTooLarge
 from ..process.ranks import broadcast_from_rank0
+from .grammar import GrammarMatcher
 from .parameters import MAX_TOP_TOKENS, GenerationParameters
 
 # OpenAI's log probability of an impossible token; JSON has no infinity.
@@ -131,10 +132,17 @@ class Sampling:
 
 @dataclass
 class BatchRows:
-    """The rows of a batch that need no further token, and those whose logits are not finite."""
+    """The states of the rows of a batch.
+
+    Attributes:
+        ended: the rows that need no further token.
+        failed: the rows whose logits are not finite.
+        matchers: the matcher of each row with a grammar.
+    """
 
     ended: set[int] = field(default_factory=set)
     failed: set[int] = field(default_factory=set)
+    matchers: Mapping[int, GrammarMatcher] = field(default_factory=dict)
 
 
 class PerPromptSampler(LogitsProcessor):

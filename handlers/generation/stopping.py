@@ -21,7 +21,6 @@ from ..process.deadline import Deadline
 from ..process.ranks import world_size
 from ..types.request import GeneratedToken, TextStream, WrittenTokens
 from .detokenization import DecoderState, IncrementalDecoder
-from .grammar import GrammarMatcher
 from .logits_processors import BatchRows, LogprobRecorder, TokenScores
 from .message import MessageReader, MessageSyntax
 
@@ -397,38 +396,73 @@ class SequenceCriterion(StoppingCriteria, ABC):
         return [each for each in self._trackers for _ in range(copies)]
 
 
+class RowTexts:
+    """The texts that are needed before their rows end: their tokens are added as they come.
+
+    Args:
+        streams: the stream of each row; None for a row without one.
+        recorder: has the log probabilities of recorded tokens; None if no tokens are recorded.
+        rows: the states of the rows; the stream of one that its grammar has failed has no end.
+    """
+
+    def __init__(
+        self,
+        streams: Sequence[TextStream | None] = (),
+        recorder: LogprobRecorder | None = None,
+        rows: BatchRows | None = None,
+    ) -> None:
+        self._streams = {row: stream for row, stream in enumerate(streams) if stream}
+        self._recorder, self._matchers = recorder, rows.matchers if rows else {}
+        self._states: dict[int, GenerationState] = {}
+
+    def get(self, row: int) -> GenerationState | None:
+        """Return the state of a row; None if its text is not needed before its end."""
+        return self._states.get(row)
+
+    def scores(self, chosen: torch.Tensor) -> Mapping[int, TokenScores]:
+        """Return the scores of the new tokens of the rows whose tokens are recorded."""
+        return self._recorder.scores(chosen) if self._recorder else {}
+
+    def needs(self, row: int, tracker: StopTracker) -> bool:
+        """Return whether the text of a row is needed before its end, apart from its scores."""
+        return bool(row in self._states or tracker.stop_strings or row in self._streams)
+
+    def add(
+        self, row: int, tracker: StopTracker, tokens: Sequence[int], scores: TokenScores | None
+    ) -> None:
+        """Add new tokens to the text of a row, and stream it."""
+        state = self._states.get(row) or tracker.start()
+        for token in tokens:
+            state = tracker.add(state, token, scores)
+        self._states[row] = state
+        if row in self._streams:
+            tracker.emit(state, self._streams[row])
+            if not (row in self._matchers and self._matchers[row].error):
+                tracker.end(state, self._streams[row])
+
+
 class RowCriterion(SequenceCriterion):
-    """Ends each row by itself, and streams its text.
+    """Ends each row by itself.
 
     Args:
         trackers: one for each prompt.
         width: the length of the padded prompts.
-        streams: the stream of each row; None for a row without one.
-        recorder: has the log probabilities of recorded tokens; None if no tokens are recorded.
+        texts: the texts that are needed before their rows end.
+        rows: the states of the rows; a failed row ends.
         on_end: is called once all rows of a prompt have ended, while other prompts run.
-        states: the states of the rows; a failed row ends.
-        matchers: the matcher of each row with a grammar; the stream of a failed one has no end.
     """
 
     def __init__(
         self,
         trackers: Sequence[StopTracker],
         width: int,
-        streams: Sequence[TextStream | None] = (),
-        recorder: LogprobRecorder | None = None,
+        texts: RowTexts | None = None,
+        rows: BatchRows | None = None,
         on_end: OnEnd | None = None,
-        states: BatchRows | None = None,
-        matchers: Mapping[int, GrammarMatcher] | None = None,
     ) -> None:
         super().__init__(trackers, width)
-        self._matchers = matchers or {}
-        self._states = states or BatchRows()
-        self._streams = {row: stream for row, stream in enumerate(streams) if stream}
-        self._recorder = recorder
-        self._scores: Mapping[int, TokenScores] = {}
+        self._texts, self._rows = texts or RowTexts(), rows or BatchRows()
         self._seen = width
-        # The states of rows whose text is needed before their end.
-        self._texts: dict[int, GenerationState] = {}
         self._unfinished = set(range(len(trackers)))
         self._on_end = on_end
 
@@ -438,25 +472,35 @@ class RowCriterion(SequenceCriterion):
         return [self._texts.get(row) or tracker.read(tokens) for row, tokens in rows]
 
     def _finished(self, input_ids: torch.Tensor, of_rows: Sequence[StopTracker]) -> list[bool]:
-        self._scores = self._recorder.scores(input_ids[:, -1]) if self._recorder else {}
-        unfinished = [row for row, each in enumerate(of_rows) if self._needs_text(row, each)]
-        new = input_ids[unfinished, self._seen :].tolist() if unfinished else []
-        for row, tokens in zip(unfinished, new, strict=True):
-            self._add(row, of_rows[row], tokens)
+        self._add_to_texts(input_ids, of_rows)
         self._seen = input_ids.shape[1]
         last = input_ids[:, -1].tolist()
-        self._states.ended |= {
+        self._rows.ended |= {
             row for row, each in enumerate(of_rows) if self._has_ended(row, each, last[row])
         }
         if self._on_end:
             self._pass_on(input_ids, self._on_end)
-        return [row in self._states.ended for row in range(len(of_rows))]
+        return [row in self._rows.ended for row in range(len(of_rows))]
+
+    def _add_to_texts(self, input_ids: torch.Tensor, of_rows: Sequence[StopTracker]) -> None:
+        """Add the new tokens of the rows that have not ended to their texts."""
+        scores = self._texts.scores(input_ids[:, -1])
+        over = self._rows.ended | self._rows.failed
+        needed = [
+            row
+            for row, each in enumerate(of_rows)
+            if not (row in over or each.is_cancelled)
+            and (row in scores or self._texts.needs(row, each))
+        ]
+        new = input_ids[needed, self._seen :].tolist() if needed else []
+        for row, tokens in zip(needed, new, strict=True):
+            self._texts.add(row, of_rows[row], tokens, scores.get(row))
 
     def _has_ended(self, row: int, tracker: StopTracker, last: int) -> bool:
-        if row in self._states.failed:
+        if row in self._rows.failed:
             return True
-        if row in self._texts:
-            return self._texts[row].finish_reason is not None
+        if state := self._texts.get(row):
+            return state.finish_reason is not None
         return self._seen - self._width >= tracker.max_new_tokens or last in tracker.end_tokens
 
     def _pass_on(self, input_ids: torch.Tensor, on_end: OnEnd) -> None:
@@ -464,29 +508,10 @@ class RowCriterion(SequenceCriterion):
         copies = len(input_ids) // len(self._trackers)
         for number in sorted(self._unfinished):
             rows = range(number * copies, (number + 1) * copies)
-            if self._states.ended.issuperset(rows):
+            if self._rows.ended.issuperset(rows):
                 self._unfinished.discard(number)
                 new = input_ids[rows.start : rows.stop, self._width :].tolist()
                 on_end(number, new, self.read(number, new))
-
-    def _needs_text(self, row: int, tracker: StopTracker) -> bool:
-        """Return whether a row has not ended, and its text is needed before its end."""
-        ended = row in self._states.ended or row in self._states.failed
-        if ended or tracker.is_cancelled:
-            return False
-        if row in self._texts:
-            return True
-        return bool(tracker.stop_strings) or row in self._streams or row in self._scores
-
-    def _add(self, row: int, tracker: StopTracker, tokens: Sequence[int]) -> None:
-        text = self._texts.get(row) or tracker.start()
-        for token in tokens:
-            text = tracker.add(text, token, self._scores.get(row))
-        self._texts[row] = text
-        if row in self._streams:
-            tracker.emit(text, self._streams[row])
-            if not (row in self._matchers and self._matchers[row].error):
-                tracker.end(text, self._streams[row])
 
 
 class BeamCriterion(SequenceCriterion):

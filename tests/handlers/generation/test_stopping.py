@@ -11,6 +11,7 @@ from hf_serve.handlers.generation.stopping import (
     DeadlineCriterion,
     GenerationState,
     RowCriterion,
+    RowTexts,
     StopTracker,
     TokenRecord,
     find_stop,
@@ -115,7 +116,7 @@ def test_rows_end_each_by_itself(tokenizer: Any) -> None:
     assert done[len(fox) - 1] == [True, False, True, True]
     texts = criterion.read(1, written[2:].tolist())
     assert [text.finish_reason for text in texts] == ["length"] * 2
-    streaming = RowCriterion(rows[1:], 0, [stream_into(parts)])
+    streaming = RowCriterion(rows[1:], 0, RowTexts([stream_into(parts)]))
     streaming(written[2:3, : len(fox)], None)
     assert "".join(parts).strip() == "fox"
 
