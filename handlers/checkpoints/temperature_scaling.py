@@ -10,15 +10,14 @@ ICML 2017.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
-from ..config.documents import read_json
+from ..config.documents import PackedFacts
 from ..config.handler_section import MEASURED, HandlerSection
-from ..errors import WrongCheckpoint
 
 FILE = "calibration.json"
 # Less than any probability in float64 but 0.
@@ -27,7 +26,7 @@ Probabilities = Sequence[float]
 
 
 @dataclass(frozen=True)
-class CalibrationReport:
+class CalibrationReport(PackedFacts):
     """The calibration of a model.
 
     Attributes:
@@ -39,6 +38,7 @@ class CalibrationReport:
         calibrated_error: the expected calibration error with this temperature.
     """
 
+    file: ClassVar = FILE
     questions: int
     accuracy: float
     error: float
@@ -52,22 +52,6 @@ class CalibrationReport:
             f" {self.temperature:.2f} ({self.questions} questions, half of them for the"
             " temperature)"
         )
-
-    def write(self, folder: Path) -> None:
-        """Write the report to the directory of a model."""
-        (folder / FILE).write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
-
-    @classmethod
-    def read(cls, path: Path) -> CalibrationReport:
-        """Read a report.
-
-        Raises:
-            WrongCheckpoint: the file is damaged.
-        """
-        try:
-            return cls(**read_json(path))
-        except (ValueError, TypeError):
-            raise WrongCheckpoint(FILE, "is damaged", "pack the model again") from None
 
 
 def temperature_of(folder: Path, settings: HandlerSection) -> float:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import yaml
+
+from ..errors import WrongCheckpoint
 
 TOO_DEEP = "it is nested too deeply"
 # The tag of the key `<<`, whose values are added to a section.
@@ -23,6 +26,31 @@ def read_json(path: Path) -> Any:
         ValueError: it is not JSON, or is nested too deeply.
     """
     return parse_json(path.read_bytes())
+
+
+@dataclass(frozen=True)
+class PackedFacts:
+    """What packing has found about a model, as a JSON file in the directory of the model."""
+
+    file: ClassVar[str]
+
+    def write(self, folder: Path) -> None:
+        """Write the facts that are not null to the directory of a model."""
+        facts = {name: value for name, value in asdict(self).items() if value is not None}
+        text = json.dumps(facts, indent=2) + "\n"
+        (folder / self.file).write_text(text, encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read the facts of a file.
+
+        Raises:
+            WrongCheckpoint: the file is damaged.
+        """
+        try:
+            return cls(**read_json(path))
+        except (ValueError, TypeError):
+            raise WrongCheckpoint(cls.file, "is damaged", "pack the model again") from None
 
 
 def parse_json(content: bytes | str) -> Any:

@@ -5,17 +5,14 @@ The format is chosen when a model is packed, and `save_mode.json` in the archive
 
 from __future__ import annotations
 
-import json
 import logging
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
 
 from .. import tasks
 from ..checkpoints.dtypes import name_of, pick_dtype, quantization_method
-from ..config.documents import read_json
+from ..config.documents import PackedFacts
 from ..config.handler_section import CHECKPOINT
-from ..errors import WrongCheckpoint
 
 if TYPE_CHECKING:
     from ..checkpoints.model_spec import ModelSpec
@@ -28,7 +25,7 @@ VLLM = "vllm"  # the package, and the value of `handler.engine`
 
 
 @dataclass(frozen=True)
-class Choice:
+class Choice(PackedFacts):
     """What `save_mode: auto` is.
 
     Attributes:
@@ -37,6 +34,7 @@ class Choice:
         engine: the value of `handler.engine` that was chosen with it; None for none.
     """
 
+    file: ClassVar = FILE
     save_mode: str
     device: str
     reason: str
@@ -45,24 +43,6 @@ class Choice:
     def __str__(self) -> str:
         engine = f" with engine: {self.engine}" if self.engine else ""
         return f"save_mode: auto is {self.save_mode}{engine}, because {self.reason}"
-
-    def write(self, folder: Path) -> None:
-        """Write the choice to the directory of the model."""
-        values = {name: value for name, value in asdict(self).items() if value is not None}
-        text = json.dumps(values, indent=2) + "\n"
-        (folder / FILE).write_text(text, encoding="utf-8")
-
-    @classmethod
-    def read(cls, path: Path) -> Choice:
-        """Read a choice.
-
-        Raises:
-            WrongCheckpoint: the file is damaged.
-        """
-        try:
-            return cls(**read_json(path))
-        except (ValueError, TypeError):
-            raise WrongCheckpoint(FILE, "is damaged", "pack the model again") from None
 
     def log(self, mode: str, device: str) -> None:
         """Log the choice, with a warning if another format is the fastest on a worker's device."""

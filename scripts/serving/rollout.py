@@ -239,7 +239,7 @@ class Rollout:
             "synchronous": "true",
         }
         try:
-            self._manage("POST", "/models", parameters, LOAD_SECONDS)
+            self._manage("POST", "/models", params=parameters, timeout=LOAD_SECONDS)
         except RolloutFailed as error:
             if version in self.versions():
                 self._unload(version)
@@ -251,7 +251,7 @@ class Rollout:
         if description.get("continuousBatching"):
             raise RolloutFailed(_NO_SAMPLE)
         path = f"/models/{self.model}/{version}"
-        (found,) = self._manage("GET", path, {"customized": "true"}).json()
+        (found,) = self._manage("GET", path, params={"customized": "true"}).json()
         sample = (found.get("customizedMetadata") or {}).get("sample")
         if not sample:
             raise RolloutFailed(_NO_SAMPLE)
@@ -295,14 +295,8 @@ class Rollout:
             json=body,
         )
 
-    def _manage(
-        self,
-        method: str,
-        path: str,
-        parameters: Mapping[str, str] | None = None,
-        timeout: float = CALL_SECONDS,
-    ) -> httpx.Response:
-        answer = self._management(method, path, parameters, timeout)
+    def _manage(self, method: str, path: str, **options: Any) -> httpx.Response:
+        answer = self._management(method, path, **options)
         if answer.status_code == NOT_ALLOWED:
             raise RolloutFailed(
                 "The management API does not register models; start the server with"
@@ -310,20 +304,9 @@ class Rollout:
             )
         return _require_success(answer, f"{method} {path}")
 
-    def _management(
-        self,
-        method: str,
-        path: str,
-        parameters: Mapping[str, str] | None = None,
-        timeout: float = CALL_SECONDS,
-    ) -> httpx.Response:
-        return self._call(
-            method,
-            f"{self.management_url}{path}",
-            headers=self.tokens.header("management"),
-            params=parameters,
-            timeout=timeout,
-        )
+    def _management(self, method: str, path: str, **options: Any) -> httpx.Response:
+        header = self.tokens.header("management")
+        return self._call(method, f"{self.management_url}{path}", headers=header, **options)
 
     def _call(self, method: str, url: str, **options: Any) -> httpx.Response:
         options.setdefault("timeout", CALL_SECONDS)
