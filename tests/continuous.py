@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -43,3 +44,15 @@ def wait_for_texts(engine: Engine, count: int) -> None:
 def predict(engine: Engine, request: Request, deadline: Deadline | None = None) -> Any:
     """Return the result of a request, or its error."""
     return engine.predict([request], deadline=deadline or Deadline())[0]
+
+
+def finished_texts(manager: Any, count: int) -> dict[str, list[int]]:
+    """Return the tokens of the requests of a manager of transformers once all have finished."""
+    texts, finished = dict[str, list[int]](), set[str]()
+    end = time.monotonic() + LONG
+    while len(finished) < count and time.monotonic() < end:
+        if output := manager.get_result(timeout=0.1):
+            assert output.error is None
+            texts[output.request_id] = list(output.generated_tokens)
+            finished |= {output.request_id} if output.is_finished() else set()
+    return texts

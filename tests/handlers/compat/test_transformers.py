@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -85,6 +84,7 @@ from hf_serve.handlers.compat.transformers import (
 )
 from hf_serve.handlers.process.packages import silence_libraries
 from tests import families
+from tests.continuous import finished_texts
 
 SIZE = {"vocab_size": 32, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 LLAMA = LlamaConfig(**SIZE, intermediate_size=16, pad_token_id=0)
@@ -308,14 +308,7 @@ def test_texts_that_begin_alike_are_those_of_generate(
     prompts = {"a": [3, 4, 5, 6], "b": [3, 4, 5, 6], "c": [3, 4, 7]}
     for name, ids in prompts.items():
         manager.add_request(ids, name, max_new_tokens=4, streaming=True)
-    texts: dict[str, list[int]] = {}
-    finished: set[str] = set()
-    end = time.monotonic() + 60
-    while len(finished) < len(prompts) and time.monotonic() < end:
-        if output := manager.get_result(timeout=0.1):
-            assert output.error is None
-            texts[output.request_id] = list(output.generated_tokens)
-            finished |= {output.request_id} if output.is_finished() else set()
+    texts = finished_texts(manager, len(prompts))
     config = GenerationConfig(max_new_tokens=4, do_sample=False, eos_token_id=None, pad_token_id=0)
     for name, ids in prompts.items():
         attention = module.config._attn_implementation

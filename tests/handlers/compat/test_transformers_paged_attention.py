@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +22,7 @@ from hf_serve.handlers.compat.transformers_paged_attention import (
     attend_text_by_text,
     paged_attention,
 )
+from tests.continuous import finished_texts
 
 SIZES = {
     "vocab_size": 64,
@@ -66,13 +66,7 @@ def _texts(module: PreTrainedModel) -> dict[str, list[int]]:
     for name, ids in PROMPTS.items():
         manager.add_request(ids, name, max_new_tokens=NEW, streaming=True)
     manager.start()
-    texts, finished = dict[str, list[int]](), set[str]()
-    end = time.monotonic() + 60
-    while len(finished) < len(PROMPTS) and time.monotonic() < end:
-        if output := manager.get_result(timeout=0.1):
-            assert output.error is None
-            texts[output.request_id] = list(output.generated_tokens)
-            finished |= {output.request_id} if output.is_finished() else set()
+    texts = finished_texts(manager, len(PROMPTS))
     manager.stop(block=True)
     return texts
 
