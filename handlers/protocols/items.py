@@ -125,8 +125,12 @@ def from_columns(values: Any, columns: Sequence[Columns], owner: str) -> Any:
     for names in columns:
         if len(values) == len(names):
             return values[0] if names in SINGLE_VALUES else dict(zip(names, values, strict=True))
-    known = " or ".join(",".join(names) for names in columns)
-    raise BadRequest(f"{owner} has {len(values)} columns; send {known}.")
+    raise BadRequest(f"{owner} has {len(values)} columns; send {named(columns)}.")
+
+
+def named(columns: Sequence[Columns]) -> str:
+    """Return the columns that a table may have, for errors."""
+    return " or ".join(",".join(names) for names in columns)
 
 
 def from_base64(inputs: Any, columns: Sequence[Columns]) -> Any:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any
 
+from ..config.messages import quote
 from ..errors import BadRequest, RequestError, RequestTooLarge, Unprocessable, attempt
 from ..http.decoding import check_json_size, parse_json
 from ..http.request import HttpRequest
@@ -26,7 +27,7 @@ from ..http.response import JSON, HttpResponse
 from ..types.model_info import Columns
 from ..types.request import Request
 from .base import NO_BODY, BaseProtocol, ParsedRequest
-from .items import from_columns, read_item, read_stream
+from .items import from_columns, named, read_item, read_stream
 from .result_formats import CSV, LINES_TYPES, format_results, preferred_type
 
 # Other names that a header line may have for a text.
@@ -167,11 +168,21 @@ def _row_request(row: list[str] | BadRequest, columns: Sequence[Columns]) -> Req
 
 
 def _header(row: list[str] | BadRequest, columns: Sequence[Columns]) -> Columns | None:
-    """Return the columns that the first row of a table names, if it is a header."""
+    """Return the columns that the first row of a table names, if it is a header.
+
+    Raises:
+        BadRequest: it is a header with other columns, whose row would be read as texts.
+    """
     if isinstance(row, BadRequest):
         return None
     names = tuple(COLUMN_ALIASES.get(cell.strip(), cell.strip()) for cell in row)
-    return names if sorted(names) in map(sorted, columns) else None
+    if sorted(names) in map(sorted, columns):
+        return names
+    is_like_one = len(names) > 1 and all(map(str.isidentifier, names))
+    if is_like_one and not set(names).isdisjoint(chain(*columns)):
+        found = quote(",".join(row))
+        raise BadRequest(f"The header of the table is {found}; send {named(columns)}.")
+    return None
 
 
 class _TableLines:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import zlib
 from typing import Any
 
 from starlette.datastructures import Headers
 
 from hf_serve.handlers.errors import RequestError, RequestTooLarge
+from hf_serve.handlers.http.decoding import decode_text, decompress
 from hf_serve.hosts.http import FORM, MULTIPART, to_row
 
 # More values of JSON would take more memory than their text.
@@ -26,14 +25,17 @@ async def name_in_body(body: bytes, headers: Headers) -> str:
     content_type = headers.get("content-type", "").lower()
     if content_type.startswith((FORM, MULTIPART)):
         return await _name_in_form(body, headers["content-type"])
-    if encoding := headers.get("content-encoding", ""):
-        body = _decompressed(body, encoding.strip().lower())
-    if body.count(b",") + body.count(b"[") + body.count(b"{") > MAX_VALUES:
+    try:
+        coding = headers.get("content-encoding", "").strip().lower()
+        text = decode_text(decompress(body, coding, MAX_BYTES), content_type=content_type)
+    except RequestError:
+        return ""
+    if text.count(",") + text.count("[") + text.count("{") > MAX_VALUES:
         raise RequestTooLarge(
             f"The body has more than {MAX_VALUES:,} values; send the request in parts."
         )
     try:
-        content = json.loads(body)
+        content = json.loads(text)
     except (ValueError, RecursionError):
         return ""
     return _text(content.get("model")) if isinstance(content, dict) else ""
@@ -45,18 +47,6 @@ async def _name_in_form(body: bytes, content_type: str) -> str:
     except RequestError:
         return ""
     return _text(row.get("model"))
-
-
-def _decompressed(body: bytes, encoding: str) -> bytes:
-    """Return at most so many bytes of a compressed body; the model refuses other encodings."""
-    try:
-        if encoding == "gzip":
-            return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(body, MAX_BYTES)
-        if encoding == "deflate":
-            return zlib.decompressobj().decompress(body, MAX_BYTES)
-    except (zlib.error, gzip.BadGzipFile):
-        pass
-    return b""
 
 
 def _text(value: Any) -> str:

@@ -96,6 +96,21 @@ def test_a_line_may_have_other_forms(served: Model, mode: str, line: Any) -> Non
     assert not differences(ask_lines(model, line), [expected], 1e-5)
 
 
+@pytest.mark.parametrize(
+    ("mode", "header"),
+    [(MODE, "inputs,id"), (MODE, "id, text"), (MODE, "text,text"), (QUESTIONS, "question,text")],
+)
+def test_a_header_with_other_columns_is_refused(served: Model, mode: str, header: str) -> None:
+    answer = call(served(mode), CSV, f"{header}\r\nWho sings?,Nina sings.\r\n")
+    message = read_json(answer.body)["message"]
+    assert (answer.status, message) == (400, Sentence("header", header, "text"))
+
+
+def test_a_first_row_of_texts_is_no_header(served: Model) -> None:
+    rows = "The text,inputs\r\nfine,dull\r\n"
+    assert len(read_json(call(served(MODE), CSV, rows).body)) == 2
+
+
 @pytest.mark.parametrize("kind", LINES_TYPES)
 def test_every_content_type_of_json_lines_is_accepted(served: Model, kind: str) -> None:
     model = served(MODE)

@@ -13,6 +13,7 @@ from hf_serve.hosts.asgi.model_name import MAX_BYTES, MAX_VALUES, name_in_body
 from tests.sentences import refused
 
 BODY = json.dumps({"model": "film", "input": "A film."}).encode()
+LATIN = '{"model": "film", "input": "Zürich"}'.encode("latin-1")
 FORM = b'--x\r\nContent-Disposition: form-data; name="model"\r\n\r\nfilm\r\n--x--\r\n'
 
 
@@ -27,11 +28,14 @@ def name_in(body: bytes, **headers: str) -> str:
         (BODY, {}),
         (BODY, {"content_type": "text/plain"}),
         (gzip.compress(BODY), {"content_encoding": "gzip"}),
+        (gzip.compress(BODY[:5]) + gzip.compress(BODY[5:]), {"content_encoding": "x-gzip"}),
         (zlib.compress(BODY), {"content_encoding": " Deflate "}),
+        (zlib.compress(BODY, wbits=-zlib.MAX_WBITS), {"content_encoding": "deflate"}),
+        (BODY.decode().encode("utf-16"), {"content_type": "application/json; charset=utf-16"}),
+        (LATIN, {"content_type": "application/json; charset=ISO-8859-1"}),
         (b"model=film&other=1", {"content_type": "application/x-www-form-urlencoded"}),
         (FORM, {"content_type": "Multipart/Form-Data; boundary=x"}),
     ],
-    ids=["JSON", "another type", "gzip", "deflate", "form", "multipart"],
 )
 def test_a_body_names_its_model(body: bytes, headers: dict[str, str]) -> None:
     assert name_in(body, **headers) == "film"
@@ -46,6 +50,7 @@ def test_a_body_names_its_model(body: bytes, headers: dict[str, str]) -> None:
         (b"{}", {}),
         (b'{"model": 3}', {}),
         (b"[" * 200_000, {}),
+        (LATIN, {}),
         (BODY, {"content_encoding": "gzip"}),
         (zlib.compress(BODY), {"content_encoding": "br"}),
         (b"no parts", {"content_type": "multipart/form-data; boundary=x"}),
