@@ -179,7 +179,7 @@ class Application:
         model, began = asked.route.model, time.monotonic()
         with self._metrics.in_progress(model):
             async with _until_client_goes(request.receive), self._backend.answer(asked) as answer:
-                if answer.status >= 400 and not asked.is_native:
+                if answer.status >= 400:
                     answer = await _in_shape(api, answer)
                 await _send(answer, send)
                 if answer.status != HTTPStatus.NOT_FOUND:

@@ -296,8 +296,21 @@ def test_an_error_of_torchserve_gets_the_shape_of_the_api_and_those_of_models_ke
         backend.reply = Answer(503, [(b"content-length", b"0")], parts(encoded))
         answer = ask(backend, "POST", "/v1/embeddings", json={"model": "minilm"})
         assert (answer.status_code, answer.json()["error"]["message"]) == (503, expected)
-        backend.reply = Answer(503, [], parts(encoded))
-        assert ask(backend, "POST", "/predictions/gpt").json() == body
+
+
+def test_an_error_of_torchserve_has_the_key_that_clients_read_at_its_own_addresses() -> None:
+    backend = Recorder()
+    own = {"code": 503, "type": "ServiceUnavailableException", "message": "No workers."}
+    for path, expected in (
+        ("/predictions/gpt", {**own, "error": "No workers."}),
+        ("/v1/models/gpt:predict", {**own, "error": "No workers."}),
+        ("/v2/models/gpt/infer", {"error": "No workers."}),
+    ):
+        backend.reply = Answer(503, [], parts(json.dumps(own).encode()))
+        assert ask(backend, "POST", path).json() == expected
+    of_model = {**own, "error": "Mine.", "error_type": "overloaded"}
+    backend.reply = Answer(503, [], parts(json.dumps(of_model).encode()))
+    assert ask(backend, "POST", "/v2/models/gpt/infer").json() == of_model
 
 
 def test_lists_have_states_and_last_errors() -> None:
