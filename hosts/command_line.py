@@ -5,6 +5,7 @@ This module imports nothing of `handlers`, as :mod:`hf_serve.hosts.archives` doe
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import sys
@@ -23,6 +24,18 @@ CLOSED_OUTPUT = 141  # as of a program that SIGPIPE ends
 # Errors whose message is a sentence for users. They are known by name, because the `KitError` of an
 # archive's `handlers` is another class than the `KitError` of this folder.
 WITH_SENTENCE = frozenset({"KitError", "ArchiveError", "WrongMar"})
+
+FULL = "free disk space"
+NOT_YOURS = "name a folder that you may read and write, or correct its permissions"
+# What a user does about errors of the system that no command can know before.
+REMEDIES = {
+    errno.EACCES: NOT_YOURS,
+    errno.EPERM: NOT_YOURS,
+    errno.EROFS: NOT_YOURS,
+    errno.ENOSPC: FULL,
+    errno.EDQUOT: FULL,
+    errno.EMFILE: "raise the limit of open files with `ulimit -n 65536`",
+}
 
 
 @contextmanager
@@ -54,6 +67,9 @@ def sentence_of(error: Exception) -> str:
     """Return what a user reads of an error: its own sentence, or what failed, where and why."""
     if not WITH_SENTENCE.isdisjoint(each.__name__ for each in type(error).__mro__):
         return str(error)
+    if isinstance(error, OSError) and error.errno in REMEDIES:
+        named = f"{error.filename}: " if error.filename else ""
+        return f"{named}{error.strerror}; {REMEDIES[error.errno]}."
     message = textwrap.shorten(str(error), 500, placeholder=" …")
     reason = f"{type(error).__name__}: {message}" if message else type(error).__name__
     return (

@@ -23,6 +23,7 @@ from hf_serve.hosts.command_line import plain_errors
 from hf_serve.hosts.ray_environment import import_ray
 from hf_serve.hosts.tracebacks import last_line
 from hf_serve.scripts.archives.verification import signed_digest
+from hf_serve.scripts.command_line import counted
 from hf_serve.scripts.serving.host_commands import require_environment
 
 RunMissing = Callable[[Planned, Callable[[int, int], None]], None]
@@ -94,7 +95,7 @@ def main(
     errors = planned.errors + _predict_missing(planned, run_missing)
     seconds = time.monotonic() - start
     console.print(
-        f"{planned.rows} rows, {errors} with an error, in {output}"
+        f"{counted(planned.rows, 'row')}, {errors} with an error, in {output}"
         f" ({planned.missing_rows} predicted now, {seconds:.1f} s)",
         markup=False,
     )

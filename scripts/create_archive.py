@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from hf_serve.handlers.checkpoints.unread_files import describe_unread_of, unread_files
 from hf_serve.handlers.config.model_config import ModelConfig
@@ -28,7 +28,7 @@ from hf_serve.scripts.command_line import split_names
 from hf_serve.scripts.paths import MODEL_STORE, checkpoint_of, config_paths, model_name, shown
 from hf_serve.scripts.serving.openmp import short_spins
 
-out, err = Console(highlight=False), Console(stderr=True, highlight=False, soft_wrap=True)
+out, err = (Console(stderr=each, highlight=False, soft_wrap=True) for each in (False, True))
 
 
 @plain_errors()
@@ -87,7 +87,7 @@ def main(
 
 def _pack_all(paths: Iterable[Path], make: partial[Archive], *, sbom: bool) -> list[str]:
     """Pack each YAML's model, print each, and return the names of those that failed."""
-    table = Table("name", "size", "seconds", "where", "", box=None)
+    table = Table("name", "size", "seconds", Column("where", overflow="fold"), "", box=None)
     failed = []
     for path in paths:
         try:
@@ -109,7 +109,7 @@ def _pack_all(paths: Iterable[Path], make: partial[Archive], *, sbom: bool) -> l
             err.print(f"{model_name(path)}: {error}", markup=False)
             failed.append(model_name(path))
     if table.row_count:
-        out.print(table)
+        out.print(table, soft_wrap=False)
     return failed
 
 

@@ -231,7 +231,7 @@ def check_server(installation: Installation) -> Iterator[Finding]:
         return
     yield Finding("ok", f"TorchServe runs at {server.inference_url} (process {server.pid}).")
     workers = server.workers()
-    yield Finding("ok", f"{len(workers)} workers: {Memory.of_all(workers)}.")
+    yield Finding("ok", f"{counted(len(workers), 'worker')}: {Memory.of_all(workers)}.")
     for model in server.models:
         yield _answer_of(server, model)
 

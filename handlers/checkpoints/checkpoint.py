@@ -56,7 +56,8 @@ LABELS = "index_to_name.json"
 PROCESSOR = "processor_config.json"
 TOKENIZER_FILES = (
     "tokenizer.json",
-    "vocab*",
+    "vocab*.json",
+    "vocab*.txt",
     "*.model",
     "*.spm",
     "*.bpe",

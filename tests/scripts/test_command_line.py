@@ -69,7 +69,9 @@ def fail(error: BaseException) -> Callable[..., Any]:
     ("error", "code", "words"),
     [
         (KitError("The disk is full; remove a model."), 1, ["The disk is full; remove a model."]),
-        (PermissionError(13, "Permission denied", "/ro/x"), 1, ["Permission denied", "/ro/x"]),
+        (PermissionError(13, "Permission denied", "/ro/x"), 1, ["/ro/x: Permission denied; name"]),
+        (OSError(28, "No space left on device"), 1, ["No space left on device; free disk space."]),
+        (OSError(95, "Operation not supported", "x"), 1, ["OSError", "SHOW_TRACEBACK=1"]),
         (RuntimeError(), 1, ["RuntimeError", "test_command_line.py, line "]),
         (KeyboardInterrupt(), 130, ["Interrupted."]),
     ],

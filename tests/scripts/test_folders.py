@@ -21,7 +21,7 @@ from hf_serve.scripts import create_archive, download_models
 from hf_serve.scripts.archives.contents import contents
 from hf_serve.scripts.hub.client import Hub
 from hf_serve.scripts.paths import checkpoint_of
-from tests.sentences import Sentence
+from tests.sentences import Sentence, refused
 from tests.standins.checkpoints import write_checkpoint, write_config
 
 MODE = "sequence_classification"
@@ -280,3 +280,13 @@ def test_paths_are_relative_to_the_yaml_or_else_to_the_working_folder(
     path = write_config(tmp_path / "yaml" / "name.yaml", adapters={"a": "models/own"})
     adapters = ModelConfig.read(path).handler.adapters
     assert adapters == {"a": str(tmp_path / "yaml" / "models" / "own")}
+
+
+def test_a_pickle_of_words_is_no_tokenizer(tmp_path: Path) -> None:
+    """Of such a folder, transformers makes a tokenizer that knows no word."""
+    folder = write_checkpoint(tmp_path / "film")
+    for path in folder.glob("*token*"):
+        path.unlink()
+    assert (folder / "vocab.pkl").is_file()
+    with refused(WrongCheckpoint, "tokenizer.json"):
+        Engine.load(folder, ModelConfig.parse({"handler": {"mode": "sequence_classification"}}))
