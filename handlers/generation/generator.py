@@ -545,9 +545,20 @@ class Generator:
     def _lookup(self, prompt: Prompt) -> int | None:
         """Return the number of tokens to look up, None where they may exceed the last position."""
         count = prompt.parameters.prompt_lookup_num_tokens
+        if self._ends_with_end_token(prompt):
+            return None
         if count and self.limit and len(prompt) + prompt.new_tokens + count > self.limit:
             return None
         return count
+
+    def _ends_with_end_token(self, prompt: Prompt) -> bool:
+        """Return whether a prompt ends with an end token of its text.
+
+        With drafted tokens transformers takes such a prompt for a text that has ended, and adds
+        nothing to it.
+        """
+        before = self.layout.tokens_before(prompt)
+        return len(before) > 0 and before[-1] in prompt.end_tokens(self.generation_config)
 
     def _assistance(self, prompts: Sequence[Prompt]) -> Mapping[str, Any]:
         """Return the arguments of `generate` for the draft model; none where it is not used."""
@@ -567,6 +578,8 @@ class Generator:
         if assistant is None or len(prompts) > 1 or prompt.stream is not None or prompt.media:
             return False
         fits = assistant.limit is None or len(prompt) + prompt.new_tokens <= assistant.limit
+        if self._ends_with_end_token(prompt):
+            return False
         return fits and prompt.parameters.supports_assistant
 
     def _count(self, batch: Batch, prompts: Sequence[Prompt], new: Ids) -> None:

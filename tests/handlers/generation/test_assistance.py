@@ -60,6 +60,9 @@ def plain(served: Callable[..., Served]) -> Served:
         {"frequency_penalty": 0.5, "repetition_penalty": 1.3},
         pytest.param({"no_repeat_ngram_size": 2}, marks=pytest.mark.nightly),
         pytest.param({"logit_bias": {"5": 3}}, marks=pytest.mark.nightly),
+        {"presence_penalty": 1.0, "bad_words": ["e", "a"], "return_token_ids": True},
+        {"allowed_token_ids": [5, 6, 7, 8, 20, 30, 40], "ignore_eos": True},
+        {"stop_token_ids": list(range(100, 180)), "min_new_tokens": 3},
         {"prompt_lookup_num_tokens": 3},
     ],
 )
@@ -72,6 +75,21 @@ def test_the_text_is_that_without_a_draft_model(
     others = {name: value for name, value in given.items() if "assistant" not in name}
     for text in TEXTS:
         assert model.ask(text, **settings, **given) == plain.ask(text, **settings, **others)
+
+
+@pytest.mark.parametrize("new_tokens", [1, 9])
+@pytest.mark.parametrize("drafts", [{}, {"prompt_lookup_num_tokens": 3}])
+def test_a_prompt_that_ends_with_an_end_token_is_continued(
+    foreseen: Served, plain: Served, drafts: dict[str, Any], new_tokens: int
+) -> None:
+    tokenizer = plain.engine.task.checkpoint.tokenizer
+    for text in TEXTS:
+        last = tokenizer(text)["input_ids"][-1]
+        settings = {"details": True, "logprobs": False, "max_new_tokens": new_tokens}
+        given = {**settings, "stop_token_ids": [last]}
+        (expected,) = plain.ask(text, **given)
+        assert expected["details"]["generated_tokens"] > 0
+        assert foreseen.ask(text, **given, **drafts) == [expected]
 
 
 def test_drafted_tokens_are_computed_together(
