@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +71,17 @@ PACKAGES = {
     "quanto": "optimum-quanto",
 }
 
+# What they import, where nothing else reads their weights.
+REQUIRED = {
+    "auto-round": ("auto_round",),
+    "awq": ("gptqmodel",),
+    "bitsandbytes": ("bitsandbytes",),
+    "compressed-tensors": ("compressed_tensors",),
+    "gptq": ("gptqmodel", "optimum"),
+    "quanto": ("optimum",),
+    "torchao": ("torchao",),
+}
+
 
 def quantization_method(config: PreTrainedConfig) -> str | None:
     """Return the `quant_method` of a checkpoint; None if its weights are not quantized."""
@@ -110,6 +122,17 @@ def check_not_quantized(config: PreTrainedConfig, handler: HandlerSection) -> No
             " which no export keeps",
             "use save_mode: pretrained, or export the checkpoint that it was quantized from",
         )
+
+
+def why_not_installed(config: PreTrainedConfig) -> WrongCheckpoint | None:
+    """Return the error of a package that quantized weights need; None where nothing is missing."""
+    method = quantization_method(config)
+    if method not in REQUIRED:
+        return None
+    missing = [name for name in REQUIRED[method] if find_spec(name) is None]
+    return (
+        missing_package(method, ImportError(f"No module named {missing[0]!r}")) if missing else None
+    )
 
 
 def missing_package(method: str, error: Exception) -> WrongCheckpoint:

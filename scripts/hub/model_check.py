@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from hf_serve.handlers import formats, tasks
 from hf_serve.handlers.checkpoints.checkpoint import Checkpoint
 from hf_serve.handlers.checkpoints.checkpoint_files import INDEX, files_in
+from hf_serve.handlers.checkpoints.dtypes import why_not_installed
 from hf_serve.handlers.checkpoints.unread_files import describe_unread, unread_files
 from hf_serve.handlers.config.handler_section import AUTO, HandlerSection, save_modes
 from hf_serve.handlers.config.model_config import ModelConfig
@@ -188,6 +189,10 @@ def _checked(
         )
     if not refusal and not found.is_remote:
         refusal = _why_unreadable(found.folder, weights)
+    # vLLM has its own kernels of quantized weights.
+    if not refusal and checkpoint and handler.engine is None:
+        missing = why_not_installed(checkpoint.config)
+        refusal = str(missing) if missing else None
     is_pipeline = detected.mode == "text_to_image"
     checkpoint = None if is_pipeline else checkpoint or _checkpoint(found.folder, handler)
     config = checkpoint.config if checkpoint else None

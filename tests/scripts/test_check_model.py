@@ -15,6 +15,7 @@ import pytest
 import typer
 
 from hf_serve.handlers import __version__
+from hf_serve.handlers.checkpoints import dtypes
 from hf_serve.handlers.checkpoints.gliner2 import LONGEST
 from hf_serve.handlers.config.handler_section import save_modes
 from hf_serve.scripts import check_model, paths
@@ -334,3 +335,17 @@ def test_a_file_of_weights_is_no_model(check: Check, hub: LocalHub, tmp_path: Pa
     code, out, err = check(path)
     assert (code, out, err.strip()) == (1, "", Sentence(path, "file", "folder"))
     assert not hub.sent
+
+
+def test_quantized_weights_without_their_package_are_refused(
+    check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_checkpoint(tmp_path / "model")
+    path = folder / "config.json"
+    quantized = {"quantization_config": {"quant_method": "awq", "bits": 4}}
+    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | quantized), encoding="utf-8")
+    monkeypatch.setattr(dtypes, "find_spec", lambda _: None)
+    code, _, err = check(folder)
+    assert (code, err.strip()) == (1, Sentence("awq", "pip install gptqmodel"))
+    monkeypatch.setattr(dtypes, "find_spec", lambda _: object())
+    assert check(folder)[0] == 0
