@@ -48,6 +48,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+import psutil
 import torch
 from transformers import GenerationConfig
 
@@ -252,13 +253,20 @@ class BackendProcess:
         self._end_children()
 
     def _end_children(self) -> None:
-        """Kill the processes that the program has started, unless they end in time."""
+        """Kill the processes that the program has started, unless they end in time.
+
+        After a program that was killed, they are killed at once: it cannot end them any more.
+        """
+        if self._process.returncode >= 0 or self._process.returncode == -signal.SIGTERM:
+            self._wait_for_children()
+        if has_running(self._process.pid):
+            self._signal(signal.SIGKILL)
+            self._wait_for_children()
+
+    def _wait_for_children(self) -> None:
         limit = time.monotonic() + CHILDREN_SECONDS
-        with suppress(ProcessLookupError):  # They have ended.
-            while time.monotonic() < limit:
-                os.killpg(self._process.pid, 0)
-                time.sleep(0.01)
-            os.killpg(self._process.pid, signal.SIGKILL)
+        while has_running(self._process.pid) and time.monotonic() < limit:
+            time.sleep(0.01)
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):  # The processes have ended.
@@ -359,6 +367,25 @@ class BackendProcess:
                 # `_read` reports it.
                 logger.error("The process of %s has ended", self._program.name)
                 return
+
+
+def has_running(group: int) -> bool:
+    """Return whether a process group has processes that have not ended.
+
+    In a container without an init process, or with this process as the first one, orphans that have
+    ended stay in the table of processes. Orphans of this process are removed from it.
+    """
+    with suppress(ChildProcessError):
+        while os.waitpid(-group, os.WNOHANG) != (0, 0):
+            pass
+    return any(_is_running_in(group, pid) for pid in psutil.pids())
+
+
+def _is_running_in(group: int, pid: int) -> bool:
+    try:
+        return os.getpgid(pid) == group and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except (ProcessLookupError, psutil.NoSuchProcess):  # It has ended.
+        return False
 
 
 def _line(command: Mapping[str, Any]) -> bytes:

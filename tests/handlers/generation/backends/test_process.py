@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +22,7 @@ from hf_serve.handlers.generation.backends.process import (
     BackendProcess,
     BackendProgram,
     SequenceStart,
+    has_running,
 )
 from hf_serve.handlers.process.threads import LazyLoad
 from tests.sentences import refused
@@ -41,6 +45,15 @@ for line in channel.makefile("rb"):
 DEAF = "while True:\n    time.sleep(60)\n"
 # Ends with the connection, and starts a process that does not.
 LEAVING = "import os\nif os.fork() == 0:\n    time.sleep(600)\nchannel.recv(9)\n"
+# Starts a process without the connection, which SIGTERM does not end.
+ORPHANING = """
+import os
+if os.fork() == 0:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    channel.close()
+    time.sleep(600)
+channel.recv(9)
+"""
 FAILING = 'channel.recv(9)\nchannel.sendall(b\'{"failed": "RuntimeError: a secret"}\\n\')\n'
 
 
@@ -73,6 +86,33 @@ def test_what_a_process_has_started_is_killed_after_its_end(
     process.close()
     assert process._process.returncode == 0
     assert not psutil.wait_procs(children, timeout=5)[1]
+
+
+def test_what_a_killed_process_has_started_is_killed_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hf_serve.handlers.generation.backends.process.CHILDREN_SECONDS", 600)
+    process = start(tmp_path, READY + ORPHANING)
+    children: list[psutil.Process] = []
+
+    def has_child() -> bool:
+        children.extend(psutil.Process(process._process.pid).children())
+        return bool(children)
+
+    wait_for(has_child)
+    os.kill(process._process.pid, signal.SIGKILL)
+    assert not psutil.wait_procs(children, timeout=30)[1]
+
+
+def test_processes_that_have_ended_are_not_waited_for() -> None:
+    first = subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1, process_group=0)
+    assert has_running(first.pid)
+    first.kill()
+    # It has ended, and nobody has asked for its status.
+    wait_for(lambda: psutil.Process(first.pid).status() == psutil.STATUS_ZOMBIE)
+    assert not has_running(first.pid)
+    assert not psutil.pid_exists(first.pid)
+    first.wait()
 
 
 def test_a_process_without_a_sign_of_life_is_killed_and_its_texts_fail(
