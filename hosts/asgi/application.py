@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
@@ -21,60 +21,22 @@ from hf_serve.handlers import __version__
 from hf_serve.handlers.errors import Overloaded, RequestError, classify
 from hf_serve.hosts.asgi import documentation, page
 from hf_serve.hosts.asgi.access import ApiKeys
-from hf_serve.hosts.asgi.addresses import (
-    ABILITIES,
-    BY_PATH,
-    STORED_RESPONSE,
-    Address,
-    Api,
-    api_of,
-    model_of_response,
-)
-from hf_serve.hosts.asgi.backend import (
-    KNOWN_MAX_AGE,
-    Answer,
-    Backend,
-    ModelEntry,
-    ModelRequest,
-    State,
-)
-from hf_serve.hosts.asgi.errors import (
-    ModelNotNamed,
-    NoSuchAbility,
-    NoSuchResponse,
-    NotLoaded,
-    UnknownModel,
-    error_response,
-    in_shape_of,
-)
+from hf_serve.hosts.asgi.addresses import BY_PATH, STORED_RESPONSE, Api, api_of
+from hf_serve.hosts.asgi.backend import Answer, Backend, ModelEntry, ModelRequest, State
+from hf_serve.hosts.asgi.errors import UnknownModel, error_response, in_shape_of
 from hf_serve.hosts.asgi.metrics import HttpMetrics
-from hf_serve.hosts.asgi.model_name import name_in_body
+from hf_serve.hosts.asgi.model_choice import ABOUT_MODEL, MAX_AGE, ModelChoice
 from hf_serve.hosts.http import read_body
-from hf_serve.hosts.routes import METHODS, PING, MethodNotAllowed, Route, find_route
+from hf_serve.hosts.routes import METHODS, PING, MethodNotAllowed, Route
 
 # Addresses that tell whether the server answers, which need no key.
 HEALTH = frozenset({PING, "/health", "/v2/health/live", "/v2/health/ready"})
 # The path below a model at which it describes itself.
 DESCRIBE = "describe"
-# Requests about one model, which its own protocols answer.
-ABOUT_MODEL = re.compile(
-    r"/v1/models/(?P<named>[^:]+)"
-    r"|/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?(?P<ready>/ready)?"
-)
-# TorchServe's own address has no version.
-OF_VERSION = re.compile(
-    r"/v2/models/(?P<model>[^/]+)/versions/(?P<version>[^/]+)/(?:infer|explain)"
-)
 DESCRIBED = re.compile(r"/models/(?P<model>[^/]+)")
 # OpenAI's paths as KServe has them.
 KSERVES_OPENAI = "/openai/v1/"
-MODEL_HEADER = "x-model"
-METHOD_OVERRIDE = "x-http-method-override"
 BODY_SECONDS = 60.0
-# A name that is not known is asked for again, and so are the models of a list.
-MAX_AGE = 1.0
-# Names that Hugging Face's clients write where they are given none.
-PLACEHOLDERS = frozenset({"tgi", "dummy"})
 
 
 @dataclass(frozen=True)
@@ -94,11 +56,6 @@ class Settings:
     body_seconds: float = BODY_SECONDS
 
 
-def _name_outside_body(request: Request) -> str:
-    """Return the name of a model or adapter in the query or a header; empty without one."""
-    return request.query_params.get("model") or request.headers.get(MODEL_HEADER, "")
-
-
 class Application:
     """Answers requests by a back end.
 
@@ -109,6 +66,7 @@ class Application:
 
     def __init__(self, backend: Backend, settings: Settings) -> None:
         self._backend, self._settings = backend, settings
+        self._choice = ModelChoice(backend)
         self._metrics = HttpMetrics()
         self._pages: Mapping[str, Callable[[], Awaitable[Response]]] = {
             "/": self._root,
@@ -196,19 +154,19 @@ class Application:
         if request.method not in (allowed := self._methods(path)):
             raise MethodNotAllowed(allowed)
         headers = self._settings.keys.without_key(request.scope["headers"])
+        is_native = False
         if stored := STORED_RESPONSE.fullmatch(path):
-            route, is_native = await self._stored_response(request, stored["id"]), False
+            route = await self._choice.of_stored_response(request, stored["id"])
             # The handler gets no query and no method of a request.
             body = json.dumps(dict(request.query_params)).encode()
             headers = [each for each in headers if each[0].lower() != b"content-type"]
             headers.append((b"content-type", b"application/json"))
         elif address is None:
-            route, is_native = await self._native(request)
+            route, is_native = await self._choice.of_path(request)
             body = await self._body(request)
         else:
             body = await self._body(request)
-            model = await self._choose(request, address, body)
-            route, is_native = Route(model, "", {"url_path": path.lstrip("/")}), False
+            route = await self._choice.of_address(request, address, body)
         query = request.scope["query_string"]
         raw = request.scope.get("raw_path") or quote(path).encode()
         target = (raw + b"?" + query if query else raw).decode("latin-1")
@@ -225,131 +183,9 @@ class Application:
             )
         return about or list(METHODS)
 
-    async def _native(self, request: Request) -> tuple[Route, bool]:
-        """Return the route of an address with the name of a model, and whether TorchServe has it.
-
-        Raises:
-            UnknownRoute: there is no such address.
-        """
-        path = request.scope["path"]
-        found = OF_VERSION.fullmatch(path)
-        if found is None and request.method == "GET":
-            found = ABOUT_MODEL.fullmatch(path)
-        if found is None:
-            route = find_route(path, request.query_params)
-            return (route, True) if route.model else await self._unnamed(request, route)
-        groups = found.groupdict(default="")
-        # OpenAI's path has the name of a model or of one of its adapters.
-        named = groups.get("named")
-        entry = await (self._named(named) if named else self._known(groups["model"]))
-        version = groups["version"]
-        # Triton's versions are whole numbers.
-        version = entry.version if entry.version == f"{version}.0" else version
-        return Route(entry.name, version, {"url_path": path.lstrip("/")}), False
-
-    async def _unnamed(self, request: Request, route: Route) -> tuple[Route, bool]:
-        """Return the route of `/invocations` without TorchServe's `model_name`.
-
-        Raises:
-            UnknownModel: no model has the name that the request gives in another way.
-            ModelNotNamed: several models could answer.
-        """
-        name = _name_outside_body(request)
-        if name:
-            return replace(route, model=(await self._named(name)).name), False
-        models = (await self._backend.models(KNOWN_MAX_AGE)).values()
-        serving = [each.name for each in models if each.state != State.FAILED]
-        if len(serving) > 1:
-            raise ModelNotNamed(request.scope["path"], sorted(serving), "in the header X-Model")
-        if serving and len(models) > 1:  # TorchServe counts those that did not load.
-            return replace(route, model=serving[0]), False
-        return route, True
-
-    async def _stored_response(self, request: Request, response_id: str) -> Route:
-        """Return the route to the model that has made a response.
-
-        Raises:
-            NoSuchResponse: there is none, or it was unloaded since.
-        """
-        models = await self._backend.models(KNOWN_MAX_AGE)
-        name = _name_outside_body(request)
-        name = name or model_of_response(response_id, models)
-        if not name or (await self._known(name)).state == State.UNLOADED:
-            raise NoSuchResponse(response_id)
-        path = request.scope["path"].lstrip("/")
-        return Route(name, "", {"url_path": path, METHOD_OVERRIDE: request.method})
-
     async def _body(self, request: Request) -> bytes:
         limits = self._settings
         return await read_body(request, limits.max_request_bytes, limits.body_seconds)
-
-    async def _choose(self, request: Request, address: Address, body: bytes) -> str:
-        """Return the name of the model that answers a request without one in its path.
-
-        The request names it in its query, in a header, or in the key `model` of its body. If it
-        names none, it is the only model, or the only one that does what the address is for.
-
-        Raises:
-            UnknownModel: no model has the name.
-            ModelNotNamed: several models could answer.
-            NoSuchAbility: no model can.
-        """
-        name = _name_outside_body(request)
-        if not name and address.names_model_in_body:
-            name = await name_in_body(body, request.headers)
-        models = await self._backend.models(KNOWN_MAX_AGE)
-        if name and (name in models or name not in PLACEHOLDERS):
-            return (await self._named(name)).name
-        if len(models) == 1:
-            return (await self._known(next(iter(models)))).name
-        return await self._able(address)
-
-    async def _able(self, address: Address) -> str:
-        described = await self._backend.described_models()
-        serving = [each for each in described.values() if each.state != State.FAILED]
-        able = [
-            each.name
-            for each in serving
-            if not address.ability or address.ability in ABILITIES.get(each.mode, ())
-        ]
-        if len(able) == 1:
-            return able[0]
-        loading = [each.name for each in serving if each.state == State.LOADING]
-        if not able and loading:
-            raise Overloaded(f"{', '.join(loading)} still load; send the request again.")
-        if not able:
-            raise NoSuchAbility(address.path, sorted(each.name for each in serving))
-        key = "as `model` in the body" if address.names_model_in_body else "in the header X-Model"
-        raise ModelNotNamed(address.path, sorted(able), key)
-
-    async def _named(self, name: str) -> ModelEntry:
-        """Return the model that has a name, or an adapter of it.
-
-        Raises:
-            UnknownModel: there is none.
-            NotLoaded: it did not load.
-        """
-        if name not in await self._backend.models(KNOWN_MAX_AGE):
-            for each in (await self._backend.described_models()).values():
-                if name in each.adapters:
-                    return each
-        return await self._known(name)
-
-    async def _known(self, name: str) -> ModelEntry:
-        """Return the entry of a model.
-
-        Raises:
-            UnknownModel: there is none.
-            NotLoaded: it did not load.
-        """
-        entry = (await self._backend.models(KNOWN_MAX_AGE)).get(name)
-        if entry is None or entry.state == State.FAILED:
-            entry = (await self._backend.models(MAX_AGE)).get(name)
-        if entry is None:
-            raise UnknownModel(name, sorted(await self._backend.models(MAX_AGE)))
-        if entry.state == State.FAILED:
-            raise NotLoaded(name, entry.error)
-        return entry
 
     async def _about(self, request: Request) -> Response | None:
         """Return the response about the server or its models; None where a model answers."""

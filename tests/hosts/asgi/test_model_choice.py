@@ -9,7 +9,7 @@ import pytest
 from starlette.datastructures import Headers
 
 from hf_serve.handlers.errors import RequestTooLarge
-from hf_serve.hosts.asgi.model_name import MAX_BYTES, MAX_VALUES, name_in_body
+from hf_serve.hosts.asgi.model_choice import MAX_BYTES, MAX_VALUES, name_in_body
 from tests.sentences import refused
 
 BODY = json.dumps({"model": "film", "input": "A film."}).encode()
