@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -125,16 +125,29 @@ def unpad(
     return found
 
 
+@dataclass(frozen=True)
+class RunOptions:
+    """How rows of tokens run.
+
+    Attributes:
+        budget: the maximum number of tokens per forward, padding included.
+        per_token: names of the outputs with one entry for each token of a row.
+        postprocess: changes the outputs of a row.
+    """
+
+    padding: Padding
+    budget: int
+    per_token: Collection[str]
+    meter: Meter
+    postprocess: Postprocess = unprocessed
+
+
 def run_padded(
     forward: Forward,
     rows: Sequence[Row],
+    options: RunOptions,
     *,
-    padding: Padding,
-    budget: int,
-    per_token: Iterable[str],
-    meter: Meter,
     padded_limit: float = math.inf,
-    postprocess: Postprocess = unprocessed,
     collate: Callable[[Sequence[Any]], Batch] | None = None,
 ) -> list[RowOutcome]:
     """Run every row once, grouped by length, and return the outcome of each row in their order.
@@ -143,19 +156,19 @@ def run_padded(
     do not fit in memory together run in halves.
 
     Args:
-        budget: the maximum number of tokens per forward, padding included.
         padded_limit: the longest row that may share a forward with shorter ones.
         collate: returns the batch of rows; by default they are padded.
     """
+    padding = options.padding
     results: list[RowOutcome] = [{}] * len(rows)
     costs = list(map(attrgetter("cost"), rows))
-    waiting = deque(group_by_length(costs, budget, padded_limit=padded_limit))
+    waiting = deque(group_by_length(costs, options.budget, padded_limit=padded_limit))
     while waiting:
         group, failure = waiting.popleft(), None
         members = list(map(rows.__getitem__, group))
         batch = collate(members) if collate else pad(members, padding)
         try:
-            outputs = unpad(forward(batch), members, padding, per_token)
+            outputs = unpad(forward(batch), members, padding, options.per_token)
         except Exception as error:  # noqa: BLE001 - errors of libraries are raised again
             failure = error_of_rows(error)
         if failure:
@@ -164,8 +177,9 @@ def run_padded(
                     results[index] = failure
             continue
         for index, found in zip(group, outputs, strict=True):
-            results[index] = postprocess(rows[index], found)
-        meter.count(forwards=1, tokens=sum(map(len, members)), slots=batch["input_ids"].numel())
+            results[index] = options.postprocess(rows[index], found)
+        slots = batch["input_ids"].numel()
+        options.meter.count(forwards=1, tokens=sum(map(len, members)), slots=slots)
     return results
 
 

@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..telemetry.metrics import Meter
-from .padding import Batch, HostCopy, Padding, error_of_rows, queue_halves
-from .rows import Outputs, Postprocess, Row, RowOutcome, unprocessed
+from ..errors import RequestError
+from .padding import Batch, HostCopy, Padding, RunOptions, error_of_rows, queue_halves
+from .rows import Outputs, Row, RowOutcome
 
 # Candidate row widths. Wider rows cost more because attention is quadratic. Widths are multiples of
 # a SIMD tile, which also limits the number of shapes that an engine compiles for.
@@ -194,12 +194,8 @@ def unpack(
 def run_packed(
     forward: Callable[[PackedBatch], Mapping[str, torch.Tensor]],
     texts: Sequence[Row],
+    options: RunOptions,
     *,
-    padding: Padding,
-    budget: int,
-    per_token: Iterable[str],
-    meter: Meter,
-    postprocess: Postprocess = unprocessed,
     one_row: bool = False,
     ahead: int = 0,
 ) -> list[RowOutcome]:
@@ -209,43 +205,72 @@ def run_packed(
     that do not fit in memory together run in halves.
 
     Args:
-        forward: runs a packed batch. Outputs in `per_token` have shape (rows, width, ...), all
-            others have one entry for each text, in the order of :attr:`PackedBatch.texts`.
-        budget: the maximum number of slots per forward.
+        forward: runs a packed batch. Outputs per token have shape (rows, width, ...), all others
+            have one entry for each text, in the order of :attr:`PackedBatch.texts`.
         one_row: whether each forward takes one row with all its texts.
         ahead: the number of forwards that start before the outputs of the first are read, on a
             device that computes while the next forward is prepared.
     """
-    results: list[RowOutcome] = [{}] * len(texts)
-    lengths = [len(text) for text in texts]
-    groups = in_one_row(lengths, budget) if one_row else _group(best_fit(lengths), texts, budget)
+    run = _PackedRun(forward, texts, options)
+    lengths, budget = [len(text) for text in texts], options.budget
     # A group is a list of rows, or for one row a list of texts: halves of both are groups.
-    waiting = deque[list[Any]](groups)
+    waiting = deque[list[Any]](
+        in_one_row(lengths, budget) if one_row else _group(best_fit(lengths), texts, budget)
+    )
     running = deque[tuple[list[Any], PackedBatch, HostCopy]]()
     while waiting or running:
-        starts, failure = bool(waiting) and len(running) <= ahead, None
-        if starts:
+        if waiting and len(running) <= ahead:
             group = waiting.popleft()
-            packed = pack(texts, [group] if one_row else group, padding)
+            packed = pack(texts, [group] if one_row else group, options.padding)
+            started = run.start(packed)
+            if isinstance(started, HostCopy):
+                running.append((group, packed, started))
+                continue
+            failure: RequestError | None = started
         else:
             group, packed, copy = running.popleft()
+            failure = run.finish(packed, copy)
+        if failure and not queue_halves(failure, group, waiting):
+            run.fail(packed, failure)
+    return run.outcomes
+
+
+class _PackedRun:
+    """The outcomes of texts, which forwards of packed rows fill."""
+
+    def __init__(
+        self,
+        forward: Callable[[PackedBatch], Mapping[str, torch.Tensor]],
+        texts: Sequence[Row],
+        options: RunOptions,
+    ) -> None:
+        self.outcomes: list[RowOutcome] = [{}] * len(texts)
+        self._forward, self._texts, self._options = forward, texts, options
+
+    def start(self, packed: PackedBatch) -> HostCopy | RequestError:
+        """Start a forward, and return its outputs on their way to host memory, or its error."""
         try:
-            if starts:
-                running.append((group, packed, HostCopy(forward(packed))))
-                continue
-            outputs = unpack(copy.arrays(), packed, texts, per_token)
+            return HostCopy(self._forward(packed))
         except Exception as error:  # noqa: BLE001 - errors of libraries are raised again
-            failure = error_of_rows(error)
-        if failure:
-            if not queue_halves(failure, group, waiting):
-                for text in packed.texts:
-                    results[text.index] = failure
-            continue
+            return error_of_rows(error)
+
+    def finish(self, packed: PackedBatch, copy: HostCopy) -> RequestError | None:
+        """Set the outcomes of the texts of a forward; return its error if it failed."""
+        options, texts = self._options, self._texts
+        try:
+            outputs = unpack(copy.arrays(), packed, texts, options.per_token)
+        except Exception as error:  # noqa: BLE001 - errors of libraries are raised again
+            return error_of_rows(error)
         for text, found in zip(packed.texts, outputs, strict=True):
-            results[text.index] = postprocess(texts[text.index], found)
+            self.outcomes[text.index] = options.postprocess(texts[text.index], found)
         tokens = sum(len(texts[text.index]) for text in packed.texts)
-        meter.count(forwards=1, tokens=tokens, slots=packed.segments.numel())
-    return results
+        options.meter.count(forwards=1, tokens=tokens, slots=packed.segments.numel())
+        return None
+
+    def fail(self, packed: PackedBatch, error: RequestError) -> None:
+        """Set the error of a forward as the outcome of all its texts."""
+        for text in packed.texts:
+            self.outcomes[text.index] = error
 
 
 def in_one_row(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:

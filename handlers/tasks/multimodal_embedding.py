@@ -18,7 +18,7 @@ from tokenizers import Encoding
 from transformers import PreTrainedConfig, PreTrainedModel
 from typing_extensions import TypedDict
 
-from ..batching.padding import Batch, Padding, pad, run_in_groups, run_padded
+from ..batching.padding import Batch, Padding, RunOptions, pad, run_in_groups, run_padded
 from ..batching.rows import Outputs, Row, RowOutcome
 from ..batching.tokenization import PlainEncoding, Window, check_length, lowest_limit, tokenize
 from ..checkpoints.checkpoint import Checkpoint
@@ -226,10 +226,7 @@ class Task(ImageTask):
             return run_padded(
                 before(deadline, model.forward),
                 alike,
-                padding=self.padding,
-                budget=self.budget,
-                per_token=(),
-                meter=meter,
+                RunOptions(padding=self.padding, budget=self.budget, per_token=(), meter=meter),
                 collate=self.collate,
             )
 

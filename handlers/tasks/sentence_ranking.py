@@ -24,7 +24,7 @@ from pydantic import AliasChoices, Field, PositiveInt
 from transformers import BatchEncoding, PreTrainedConfig
 from typing_extensions import TypedDict
 
-from ..batching.padding import error_of_rows, run_padded
+from ..batching.padding import RunOptions, error_of_rows, run_padded
 from ..batching.rows import MIN_SHARED, Outputs, RowOutcome, after, shared_tokens
 from ..batching.tokenization import Window, check_length, lowest_limit, tokenize
 from ..checkpoints.architecture import attends_both_ways, base_class_for, is_decoder
@@ -303,10 +303,12 @@ class Task(PairTask[RankingInput]):
         return run_padded(
             before(deadline, partial(model.forward_after, prefix)),
             [after(row, group.shared) for row in group.rows],
-            padding=replace(self.padding, side="right"),
-            budget=self.forward_budget(model),
-            per_token=(),
-            meter=meter,
+            RunOptions(
+                padding=replace(self.padding, side="right"),
+                budget=self.forward_budget(model),
+                per_token=(),
+                meter=meter,
+            ),
         )
 
     def truncates(self, item: RankingInput) -> bool:

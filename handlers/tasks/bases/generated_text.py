@@ -11,7 +11,7 @@ import numpy as np
 from transformers import GenerationConfig
 from typing_extensions import TypedDict
 
-from ...batching.padding import pad, run_padded
+from ...batching.padding import RunOptions, pad, run_padded
 from ...batching.rows import Outputs, RowOutcome, require_outputs
 from ...batching.tokenization import Window
 from ...checkpoints.checkpoint import Checkpoint
@@ -117,10 +117,12 @@ class GenerationTask(TextTask[InputT, Prompt]):
         outcomes = run_padded(
             model.forward,
             rows,
-            padding=replace(self.padding, side="right"),
-            budget=min(self.budget, COMPARED_TOKENS),
-            per_token=self.description.outputs.names,
-            meter=Meter(),
+            RunOptions(
+                padding=replace(self.padding, side="right"),
+                budget=min(self.budget, COMPARED_TOKENS),
+                per_token=self.description.outputs.names,
+                meter=Meter(),
+            ),
         )
         return require_outputs(outcomes)
 

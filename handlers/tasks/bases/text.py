@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field, PositiveInt
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 
-from ...batching.padding import Batch, Padding, Side, pad, run_in_groups, run_padded
+from ...batching.padding import Batch, Padding, RunOptions, Side, pad, run_in_groups, run_padded
 from ...batching.rows import ADAPTER_IDS, Row, RowOutcome
 from ...batching.sequence_packing import TILE, WIDTHS, run_packed
 from ...batching.tokenization import (
@@ -109,29 +109,29 @@ class TextTask(BaseTask[InputT, RowT]):
             run = partial(self.run, model, meter=meter, deadline=deadline)
             return run_in_groups(run, rows, _adapter_of)
         capabilities = model.capabilities
-        options: dict[str, Any] = {
-            "padding": self.padding,
-            "budget": 0 if model.runs_alone else self.forward_budget(model),
-            "per_token": self.description.outputs.per_token,
-            "meter": meter,
-            "postprocess": self.postprocess,
-        }
+        options = RunOptions(
+            padding=self.padding,
+            budget=0 if model.runs_alone else self.forward_budget(model),
+            per_token=self.description.outputs.per_token,
+            meter=meter,
+            postprocess=self.postprocess,
+        )
         # A single row is packed for an engine that compiles each width, and for CUDA graphs.
         few_shapes = capabilities.compiles_shapes or capabilities.packs_one_row
         if capabilities.supports_packing and (len(rows) > 1 or few_shapes):
             return run_packed(
                 before(deadline, model.forward_packed),
                 rows,
+                options,
                 one_row=capabilities.packs_one_row,
                 ahead=1 if capabilities.on_accelerator else 0,
-                **options,
             )
         return run_padded(
             before(deadline, model.forward),
             rows,
+            options,
             padded_limit=model.padded_limit,
             collate=self.collate,
-            **options,
         )
 
     def collate(self, rows: Sequence[RowT]) -> Batch:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from hf_serve.handlers import tasks
-from hf_serve.handlers.batching.padding import Padding, run_padded
+from hf_serve.handlers.batching.padding import Padding, RunOptions, run_padded
 from hf_serve.handlers.batching.rows import Row
 from hf_serve.handlers.errors import OutOfMemory
 from hf_serve.handlers.telemetry.metrics import Meter
@@ -98,10 +98,7 @@ def test_the_tensors_of_a_pass_that_did_not_fit_are_freed() -> None:
         outcomes = run_padded(
             forward,
             [Row({"input_ids": [1, 2]}), Row({"input_ids": [3]})],
-            padding=Padding({}),
-            budget=8,
-            per_token=(),
-            meter=Meter(),
+            RunOptions(padding=Padding({}), budget=8, per_token=(), meter=Meter()),
         )
         assert all(isinstance(outcome, OutOfMemory) for outcome in outcomes)
         assert tensors

@@ -8,7 +8,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_serve.handlers.batching.padding import Padding, Side, group_by_length, pad, run_padded
+from hf_serve.handlers.batching.padding import (
+    Padding,
+    RunOptions,
+    Side,
+    group_by_length,
+    pad,
+    run_padded,
+)
 from hf_serve.handlers.batching.rows import Row, require_outputs
 from hf_serve.handlers.errors import DeadlineExceeded
 from hf_serve.handlers.telemetry.metrics import Meter
@@ -46,10 +53,12 @@ def test_every_row_gets_its_own_outputs_without_padding(
     outcomes = run_padded(
         echo,
         [Row({"input_ids": ids}) for ids in rows],
-        padding=Padding({"input_ids": 0}, side, min_width=min_width),
-        budget=budget,
-        per_token=("doubles",),
-        meter=meter,
+        RunOptions(
+            padding=Padding({"input_ids": 0}, side, min_width=min_width),
+            budget=budget,
+            per_token=("doubles",),
+            meter=meter,
+        ),
     )
     outputs = require_outputs(outcomes)
     assert [output["doubles"].tolist() for output in outputs] == [
@@ -82,10 +91,7 @@ def test_outputs_of_half_precision_come_back_as_numpy() -> None:
     outcomes = run_padded(
         lambda batch: {"logits": batch["input_ids"].to(torch.bfloat16)},
         [Row({"input_ids": [1, 2]})],
-        padding=Padding({}),
-        budget=8,
-        per_token=("logits",),
-        meter=Meter(),
+        RunOptions(padding=Padding({}), budget=8, per_token=("logits",), meter=Meter()),
     )
     (output,) = require_outputs(outcomes)
     assert output["logits"].dtype == np.float32
@@ -100,10 +106,7 @@ def test_an_error_of_a_forward_pass_stays_with_its_rows() -> None:
     long, short = run_padded(
         refuse_long_rows,
         [Row({"input_ids": [1] * 8}), Row({"input_ids": [1]})],
-        padding=Padding({}),
-        budget=8,
-        per_token=("logits",),
-        meter=Meter(),
+        RunOptions(padding=Padding({}), budget=8, per_token=("logits",), meter=Meter()),
     )
     assert isinstance(long, DeadlineExceeded)
     assert require_outputs([short])

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch.profiler import profile
 
-from hf_serve.handlers.batching.padding import Padding, move_together
+from hf_serve.handlers.batching.padding import Padding, RunOptions, move_together
 from hf_serve.handlers.batching.rows import Row, require_outputs
 from hf_serve.handlers.batching.sequence_packing import PackedBatch, pack, run_packed, with_borders
 from hf_serve.handlers.engine import Engine
@@ -202,10 +202,8 @@ def test_a_forward_starts_before_the_outputs_of_the_last_are_read(
         events.append("read")
         return found
 
-    options: dict[str, Any] = {"padding": Padding({}), "per_token": ("ids",), "meter": Meter()}
-    found = run_packed(
-        forward, rows, budget=20, one_row=True, ahead=ahead, postprocess=read, **options
-    )
+    options = RunOptions(Padding({}), 20, ("ids",), Meter(), read)
+    found = run_packed(forward, rows, options, one_row=True, ahead=ahead)
     assert events == expected
     for row, outcome in zip(rows, require_outputs(found), strict=True):
         assert outcome["ids"].tolist() == row.features["input_ids"]
