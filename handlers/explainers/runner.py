@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from .. import explainers
@@ -102,15 +102,22 @@ class Selector(Protocol):
         """Return the response for a request."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class AttributionJob:
-    """A target with the explainer, the parameters and the HTTP request of its request."""
+    """A target with the explainer, the parameters and the HTTP request of its request.
+
+    Attributes:
+        weight: its part of the time for all items.
+        outcome: its attribution, or its error, once it has run.
+    """
 
     target: AnyTarget
     method: str
     explainer: BaseExplainer
     settings: ExplanationParameters
     http_request_id: int
+    weight: float = 0.0
+    outcome: Attribution | RequestError = field(init=False)
 
     @property
     def cost(self) -> int:
@@ -138,11 +145,9 @@ class ExplanationRunner:
         """Return the explanation or the error of each request, in their order."""
         planned = [attempt(self._plan, state) for state in states]
         items = [item for plan in planned if not isinstance(plan, RequestError) for item in plan]
-        outcomes = self._run(items)
+        self._run(items)
         return [
-            plan
-            if isinstance(plan, RequestError)
-            else attempt(self._to_response, state, plan, outcomes)
+            plan if isinstance(plan, RequestError) else attempt(self._to_response, state, plan)
             for state, plan in zip(states, planned, strict=True)
         ]
 
@@ -154,17 +159,15 @@ class ExplanationRunner:
             for target in self._target.select(state)
         ]
 
-    def _run(self, items: Sequence[AttributionJob]) -> dict[int, Attribution | RequestError]:
-        """Return outcomes by `id` of the item; cheap groups run first and leave time unused."""
-        groups = sorted(self._groups(items), key=lambda group: max(item.cost for item in group))
+    def _run(self, items: Sequence[AttributionJob]) -> None:
+        """Set the outcomes of items; cheap groups run first and leave time unused."""
         weights = weights_of([item.http_request_id for item in items])
-        by_item = dict(zip(map(id, items), weights, strict=True))
+        for item, weight in zip(items, weights, strict=True):
+            item.weight = weight
         shares = TimeShares(self._model.deadline, weights, self._model.cheaper)
-        outcomes: dict[int, Attribution | RequestError] = {}
-        for group in groups:
-            own = [by_item[id(item)] for item in group]
-            outcomes |= zip(map(id, group), self._attribute(group, own, shares), strict=True)
-        return outcomes
+        groups = self._groups(items)
+        for group in sorted(groups, key=lambda group: max(item.cost for item in group)):
+            self._attribute(group, shares)
 
     def _groups(self, items: Sequence[AttributionJob]) -> Iterator[list[AttributionJob]]:
         batches: defaultdict[Hashable, list[AttributionJob]] = defaultdict(list)
@@ -174,19 +177,20 @@ class ExplanationRunner:
             for part in self._model.group([item.target for item in group]):
                 yield [group[index] for index in part]
 
-    def _attribute(
-        self, group: Sequence[AttributionJob], weights: Sequence[float], shares: TimeShares
-    ) -> list[Attribution | RequestError]:
+    def _attribute(self, group: Sequence[AttributionJob], shares: TimeShares) -> None:
         """Attribute a group together, or each item alone if that fails."""
+        weights = [item.weight for item in group]
         together = attempt(self._attribute_together, group, shares.take(weights), shares)
         if not isinstance(together, RequestError):
-            return list(together)
-        if len(group) == 1 or isinstance(together, (Unprocessable, DeviceFailed)):
-            return [together] * len(group)
-        shares.give_back(weights)
-        pairs = sorted(zip(group, weights, strict=True), key=lambda pair: pair[0].cost)
-        alone = {id(item): self._attribute([item], [weight], shares)[0] for item, weight in pairs}
-        return [alone[id(item)] for item in group]
+            for item, attribution in zip(group, together, strict=True):
+                item.outcome = attribution
+        elif len(group) == 1 or isinstance(together, (Unprocessable, DeviceFailed)):
+            for item in group:
+                item.outcome = together
+        else:
+            shares.give_back(weights)
+            for item in sorted(group, key=lambda item: item.cost):
+                self._attribute([item], shares)
 
     def _attribute_together(
         self, group: Sequence[AttributionJob], share: Deadline, shares: TimeShares
@@ -197,20 +201,14 @@ class ExplanationRunner:
         except DeadlineExceeded:
             raise shares.timed_out(item.method, share) from None
 
-    def _to_response(
-        self,
-        state: RequestState,
-        plan: Sequence[AttributionJob],
-        outcomes: dict[int, Attribution | RequestError],
-    ) -> dict[str, Any]:
+    def _to_response(self, state: RequestState, plan: Sequence[AttributionJob]) -> dict[str, Any]:
         attributions = []
         for item in plan:
-            outcome = outcomes[id(item)]
-            if isinstance(outcome, RequestError):
-                raise outcome
-            if not outcome.is_finite:
+            if isinstance(item.outcome, RequestError):
+                raise item.outcome
+            if not item.outcome.is_finite:
                 raise NotFinite(NOT_FINITE)
-            attributions.append(outcome)
+            attributions.append(item.outcome)
         response = self._target.to_response(state, [item.target for item in plan], attributions)
         return with_method(response, plan[0].method)
 
