@@ -262,20 +262,10 @@ class Sampling(StreamedBody):
     @property
     def parameters(self) -> dict[str, Any]:
         """The parameters of the text-generation task; greedy, unless the body requests sampling."""
-        greedy = self.top_p == 0 or (
-            self.temperature is not None and self.temperature < MIN_TEMPERATURE
-        )
-        samples = not greedy and bool(self.temperature or self.top_p or self.choices > 1)
         parameters = {
             "max_new_tokens": self.max_new_tokens,
-            "num_return_sequences": self.choices if samples else 1,
             "stop": self.stop or None,
             "seed": self.seed,
-            "do_sample": samples if samples or greedy else None,
-            "temperature": self.temperature if samples else None,
-            "top_p": self.top_p if samples else None,
-            "top_k": max(self.top_k, 0) if samples and self.top_k is not None else None,
-            "min_p": self.min_p or None if samples else None,
             "logprobs": self.top_tokens is not None or self.prompt_logprobs is not None,
             "top_n_tokens": max(self.top_tokens or 0, self.prompt_logprobs or 0),
             "decoder_input_details": self.prompt_logprobs is not None,
@@ -283,10 +273,27 @@ class Sampling(StreamedBody):
             "grammar": self._grammar,
             "truncate": self.truncate_prompt_tokens,
             "truncation_side": self.truncation_side,
+            **self._selection_of_tokens,
             **self._passed_on,
         }
         named = {name: value for name, value in parameters.items() if value is not None}
         return {**named, "return_full_text": False, "details": True}
+
+    @property
+    def _selection_of_tokens(self) -> dict[str, Any]:
+        """The parameters that say how tokens are selected; the others keep their defaults."""
+        if self.top_p == 0 or (self.temperature is not None and self.temperature < MIN_TEMPERATURE):
+            return {"num_return_sequences": 1, "do_sample": False}
+        if not (self.temperature or self.top_p or self.choices > 1):
+            return {"num_return_sequences": 1}
+        return {
+            "num_return_sequences": self.choices,
+            "do_sample": True,
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "top_k": None if self.top_k is None else max(self.top_k, 0),
+            "min_p": self.min_p or None,
+        }
 
     @property
     def _passed_on(self) -> dict[str, Any]:
