@@ -71,14 +71,8 @@ class StreamedResponses:
         headers = headers_of(context)
         self._forget_all_but(set(ids.values()))
         for index, number in ids.items():
-            if number in self._requests or number in self._complete:
-                continue
-            if number in self._begun:
-                self._complete.add(number)  # It was ended when no call came for long.
-            elif not self._engine.device_failed:  # The worker ends when no request is left.
-                answer = partial(self._answer, number, rows[index], headers[index])
-                self._requests.start(number, answer)
-                self._reporter.watch(context.metrics, self._load)
+            if number not in self._requests and number not in self._complete:
+                self._start(number, rows[index], headers[index], context.metrics)
         ready = self._requests.take(self._seconds_to_wait(rows))
         self._has_ended_one = any(each.is_finished for each in ready.values())
         context.stopping_criteria = {}
@@ -93,6 +87,14 @@ class StreamedResponses:
     def is_busy(self) -> bool:
         """Whether a request is not finished, or a part of a response was not sent."""
         return self._requests.is_busy or bool(self._complete)
+
+    def _start(self, number: str, row: Any, headers: Headers, metrics: Any) -> None:
+        """Start a new request, or end one that was left out when no call came for long."""
+        if number in self._begun:
+            self._complete.add(number)
+        elif not self._engine.device_failed:  # The worker ends when no request is left.
+            self._requests.start(number, partial(self._answer, number, row, headers))
+            self._reporter.watch(metrics, self._load)
 
     def _forget_all_but(self, numbers: set[str]) -> None:
         self._requests.keep(numbers)
