@@ -101,31 +101,24 @@ def pack(
     """
     started = time.monotonic()
     container = ARCHIVE_FORMATS[archive_format]
-    name, extra_files = model_name(config_path), tuple(extra_files)
+    name = model_name(config_path)
     stem = versioned_name(name, version) if versioned else name
     place = _Place(name, container, export_path / f"{stem}{container.suffix}", on_progress)
-    named = [config_path, handlers, *extra_files, *([signing_key] if signing_key else [])]
-    options = [Path.cwd(), version, signing_key is not None, *map(str, named)]
-    record = PackRecord(build or BUILD, place.path, options)
+    source = _Source(config_path, version, tuple(extra_files), handlers, signing_key)
+    record = PackRecord(build or BUILD, place.path, source.options)
     keeps = archive_format == "mar" and not force
     packed = record.read() if keeps else None
     made = False
     added: Values = {}
     if packed is None:
-        inputs = [path.absolute() for path in (*named, *sources_of(config_path))]
+        inputs = source.inputs
         before = record.state(inputs)
-        completed, build = complete(config_path), build or build_of(export_path)
-        files = contents(config_path, version, extra_files, handlers, build, completed)
-        untried = with_sums(files, signing_key)
-        records = TrialRecords(build, build_key(config_path), sums_in(untried))
-        parts = with_trials(untried, records.read(), signing_key)
-        made = not (keeps and is_current_mar(place.path, parts))
-        if made:
-            check = partial(check_loads, name=name, shared_imports=shared_imports)
-            parts = _install(
-                place, untried, parts, records, signing_key, check if checked else None
-            )
-            added = completed[1]
+        build = build or build_of(export_path)
+        files, added = source.files(build)
+        check = partial(check_loads, name=name, shared_imports=shared_imports)
+        records = TrialRecords(build, build_key(config_path), sums_in(files))
+        draft = _Draft(files, records, signing_key)
+        made, parts = draft.install(place, check if checked else None, keeps=keeps)
         packed = _packed(parts, place.path, records.path, build)
         if archive_format == "mar":
             record.write(before, inputs, packed)
@@ -137,9 +130,46 @@ def pack(
         made,
         FidelityReport.read(packed.quality) if packed.quality else None,
         Choice.read(packed.choice) if packed.choice else None,
-        added,
+        added if made else {},
         CalibrationReport.read(packed.calibration) if packed.calibration else None,
     )
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What an archive is packed from."""
+
+    config_path: Path
+    version: str
+    extra_files: tuple[Path, ...]
+    handlers: Path
+    signing_key: Path | None
+
+    @property
+    def _named(self) -> list[Path]:
+        keys = [self.signing_key] if self.signing_key else []
+        return [self.config_path, self.handlers, *self.extra_files, *keys]
+
+    @property
+    def options(self) -> list[object]:
+        """What an earlier archive must have been packed with, to be kept."""
+        return [Path.cwd(), self.version, self.signing_key is not None, *map(str, self._named)]
+
+    @property
+    def inputs(self) -> list[Path]:
+        """The files and folders that decide what is packed."""
+        return [path.absolute() for path in (*self._named, *sources_of(self.config_path))]
+
+    def files(self, build: Path) -> tuple[Contents, Values]:
+        """Return the files of the archive, and the keys that its YAML has in addition.
+
+        The results of the trials at load are not among the files.
+        """
+        completed = complete(self.config_path)
+        files = contents(
+            self.config_path, self.version, self.extra_files, self.handlers, build, completed
+        )
+        return with_sums(files, self.signing_key), completed[1]
 
 
 @dataclass(frozen=True)
@@ -163,38 +193,48 @@ class _Place:
             raise InsufficientDiskSpace(store, size, shutil.disk_usage(store).free) from None
 
 
-def _install(
-    place: _Place,
-    untried: Contents,
-    parts: Contents,
-    records: TrialRecords,
-    signing_key: Path | None,
-    check: Callable[[Path], bytes | None] | None,
-) -> Contents:
-    """Write an archive, check it, and install it; return its files.
+@dataclass(frozen=True)
+class _Draft:
+    """An archive before it is installed.
 
-    Args:
+    Attributes:
         untried: its files, without the results of the trials at load.
-        parts: its files, with the results of earlier trials.
-        check: loads the unpacked archive, and returns what its trials found; None for no check.
+        records: the results of earlier trials.
     """
-    place.path.parent.mkdir(parents=True, exist_ok=True)
-    # Hidden, so that a TorchServe that loads the whole store ignores it.
-    with TemporaryDirectory(prefix=f".{place.name}-", dir=place.path.parent) as folder:
-        scratch = Path(folder)
-        draft = scratch / place.path.name
-        place.write(draft, parts)
-        if check:
-            known = parts.get(TRIALS)
-            unpacked = place.container.unpack(draft, scratch / "unpacked")
-            found = check(unpacked)
-            if found and found != known:
-                records.write(found)
+
+    untried: Contents
+    records: TrialRecords
+    signing_key: Path | None
+
+    def install(
+        self, place: _Place, check: Callable[[Path], bytes | None] | None, *, keeps: bool
+    ) -> tuple[bool, Contents]:
+        """Write an archive, check it, and install it; return whether it is new, and its files.
+
+        Args:
+            check: loads the unpacked archive, and returns what its trials found; None for no check.
+            keeps: whether an identical archive stays as it is.
+        """
+        parts = self._with_trials(self.records.read())
+        if keeps and is_current_mar(place.path, parts):
+            return False, parts
+        place.path.parent.mkdir(parents=True, exist_ok=True)
+        # Hidden, so that a TorchServe that loads the whole store ignores it.
+        with TemporaryDirectory(prefix=f".{place.name}-", dir=place.path.parent) as folder:
+            scratch = Path(folder)
+            draft = scratch / place.path.name
+            place.write(draft, parts)
+            found = check(place.container.unpack(draft, scratch / "unpacked")) if check else None
+            if found and found != parts.get(TRIALS):
+                self.records.write(found)
                 _remove(draft)
-                parts = with_trials(untried, found, signing_key)
+                parts = self._with_trials(found)
                 place.write(draft, parts)
-        _replace(draft, place.path, scratch)
-    return parts
+            _replace(draft, place.path, scratch)
+        return True, parts
+
+    def _with_trials(self, found: bytes | None) -> Contents:
+        return with_trials(self.untried, found, self.signing_key)
 
 
 def _packed(parts: Contents, target: Path, trials: Path, build: Path) -> Packed:
