@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 from PIL import Image
 
 from hf_serve.handlers.config.model_config import ModelConfig
@@ -141,3 +142,18 @@ class SequenceStream(TextStream):
 def stream_into(parts: list[str]) -> TextStream:
     """Return a stream that appends each new part of a text to a list."""
     return TextStream(lambda new, _: parts.append(new))
+
+
+def recorded_shapes(
+    engine: Engine, name: str, monkeypatch: pytest.MonkeyPatch
+) -> list[tuple[int, ...]]:
+    """Return a list to which each forward adds the shape of one of its inputs."""
+    shapes: list[tuple[int, ...]] = []
+    forward = engine.model.forward
+
+    def recorded(batch: Any) -> Any:
+        shapes.append(tuple(batch[name].shape))
+        return forward(batch)
+
+    monkeypatch.setattr(engine.model, "forward", recorded)
+    return shapes

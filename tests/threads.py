@@ -1,4 +1,4 @@
-"""A process that cannot have further threads."""
+"""Processes that cannot have further threads, and the heaps of threads."""
 
 from __future__ import annotations
 
@@ -7,6 +7,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+
+# Prints what glibc says of its heaps while eight threads have objects.
+PRINT_HEAPS = """
+import ctypes, threading
+together = threading.Barrier(9)
+def allocate():
+    own = bytearray(2000)
+    together.wait()
+    together.wait()
+for _ in range(8):
+    threading.Thread(target=allocate).start()
+together.wait()
+libc = ctypes.CDLL(None)
+libc.malloc_info(0, ctypes.c_void_p.in_dll(libc, "stdout"))
+libc.fflush(None)
+together.wait()
+"""
 
 
 @contextmanager

@@ -203,3 +203,13 @@ def _weight(name: str, parameter: torch.Tensor, random: np.random.Generator, mos
     if parameter.ndim < 2 and not name.endswith(("output_weights", "class_embedding")):
         return parameter.detach().numpy()
     return (random.random(tuple(parameter.shape)) * 2 * most - most).astype(np.float32)
+
+
+class Traitor:
+    """Creates a file where it is unpickled."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.target,)

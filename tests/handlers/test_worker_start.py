@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from hf_serve.handlers.checkpoints.archive_signature import SUMS, sums_of
+from tests.threads import PRINT_HEAPS
 
 # Loads an archive without a checkpoint, and prints what glibc says of its heaps with eight threads.
-LOAD = """
-import ctypes, sys, threading
+LOAD = (
+    """
+import sys
 from contextlib import suppress
 from pathlib import Path
 from hf_serve.handlers.errors import ConfigError
@@ -21,19 +23,9 @@ from hf_serve.handlers.worker_start import load_engine, prepare_process
 prepare_process()
 with suppress(ConfigError):
     load_engine(Path(sys.argv[1]))
-together = threading.Barrier(9)
-def allocate():
-    own = bytearray(2000)
-    together.wait()
-    together.wait()
-for _ in range(8):
-    threading.Thread(target=allocate).start()
-together.wait()
-libc = ctypes.CDLL(None)
-libc.malloc_info(0, ctypes.c_void_p.in_dll(libc, "stdout"))
-libc.fflush(None)
-together.wait()
 """
+    + PRINT_HEAPS
+)
 
 
 @pytest.mark.nightly

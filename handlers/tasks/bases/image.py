@@ -48,12 +48,15 @@ class Preprocessor:
 
     An image processor rescales in float64 and then subtracts and divides, each with a copy. Where a
     trial shows the same numbers, pixels are multiplied and added in float32 instead.
+
+    Attributes:
+        is_folded: whether rescaling and normalization are one step.
     """
 
     def __init__(self, image_processor: BaseImageProcessor) -> None:
         self._processor = image_processor
         self._scale, self._offset = _affine(image_processor)
-        self._is_folded = all(self._folds(_noise(size)) for size in TRIAL_SIZES)
+        self.is_folded = all(self._folds(_noise(size)) for size in TRIAL_SIZES)
 
     def __call__(self, image: Image.Image) -> Arrays:
         """Return the arrays of an image in RGB.
@@ -61,12 +64,7 @@ class Preprocessor:
         Raises:
             ValueError: the image processor does not take an image of this size.
         """
-        return self._fold(image) if self._is_folded else self._process(image)
-
-    @property
-    def is_folded(self) -> bool:
-        """Whether rescaling and normalization are one step."""
-        return self._is_folded
+        return self._fold(image) if self.is_folded else self._process(image)
 
     def _process(self, image: Image.Image, **options: Any) -> Arrays:
         features = self._processor(images=image, return_tensors="np", **options)

@@ -22,6 +22,7 @@ from hf_serve.handlers.engine import Engine
 from hf_serve.handlers.errors import WrongCheckpoint
 from tests import tiny
 from tests.sentences import refused
+from tests.tiny import Traitor
 
 SINGLE, INDEX, PICKLE = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
 MODE = "sequence_classification"
@@ -90,16 +91,6 @@ def test_an_invalid_index_is_rejected(tmp_path: Path, text: str, facts: list[str
             ["1.safetensors", "../1.safetensors", "sub/1.safetensors", "modeling.py"],
             "org/name",
         )
-
-
-class Traitor:
-    """Writes a file where it is unpickled."""
-
-    def __init__(self, target: Path) -> None:
-        self.target = target
-
-    def __reduce__(self) -> Any:
-        return Path.touch, (self.target,)
 
 
 @pytest.fixture

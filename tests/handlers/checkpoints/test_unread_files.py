@@ -20,21 +20,12 @@ from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.engine import Engine
 from hf_serve.handlers.errors import WrongCheckpoint
 from tests.sentences import Sentence, refused
+from tests.tiny import Traitor
 
 CLASSIFIES, EMBEDS = "sequence_classification", "sentence_embedding"
 SETFIT = {"config_setfit.json": {"labels": ["no", "yes"], "normalize_embeddings": False}}
 MLX = {"quantization": {"group_size": 64, "bits": 4}}
 Copy = Callable[..., Path]
-
-
-class Traitor:
-    """Creates a file where it is unpickled."""
-
-    def __init__(self, target: Path) -> None:
-        self.target = target
-
-    def __reduce__(self) -> Any:
-        return Path.touch, (self.target,)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import pytest
 
 from hf_serve.handlers.process import resources
 from hf_serve.handlers.process.resources import available_cores, cpu_quota, memory_limit
+from tests.threads import PRINT_HEAPS
 
 CORES, MEMORY = 8, int(psutil.virtual_memory().total)
 
@@ -123,25 +124,15 @@ for batch in range(2):
 print((rss() - before) / 1e6)
 """
 
-# Prints what glibc says of its heaps while eight threads have objects.
-THREADS = """
-import ctypes, sys, threading
+THREADS = (
+    """
+import sys
 from hf_serve.handlers.process.resources import share_heap_between_threads
 if sys.argv[1] == "limited":
     share_heap_between_threads()
-together = threading.Barrier(9)
-def allocate():
-    own = bytearray(2000)
-    together.wait()
-    together.wait()
-for _ in range(8):
-    threading.Thread(target=allocate).start()
-together.wait()
-libc = ctypes.CDLL(None)
-libc.malloc_info(0, ctypes.c_void_p.in_dll(libc, "stdout"))
-libc.fflush(None)
-together.wait()
 """
+    + PRINT_HEAPS
+)
 
 
 def megabytes(program: str, limits: str, **variables: str) -> float:

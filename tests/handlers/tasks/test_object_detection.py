@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+import pytest
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
 from hf_serve.handlers.engine import Engine
@@ -14,7 +14,7 @@ from hf_serve.handlers.types.request import Request
 from tests import tiny
 from tests.images import IMAGES, TEXTS
 from tests.sentences import refused
-from tests.serving import Served
+from tests.serving import Served, recorded_shapes
 
 MODE = "object_detection"
 
@@ -39,16 +39,11 @@ def test_a_threshold_leaves_out_what_is_less_certain(served: Callable[..., Serve
     assert (status, "threshold" in message) == (400, True)
 
 
-def test_images_of_equal_shapes_share_a_forward(tmp_path: Path) -> None:
+def test_images_of_equal_shapes_share_a_forward(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine: Engine = Served(tiny.write(tmp_path / "model", MODE), MODE).engine
-    shapes: list[tuple[int, ...]] = []
-    original = engine.model.forward
-
-    def counted(batch: Any) -> Any:
-        shapes.append(tuple(batch["pixel_values"].shape))
-        return original(batch)
-
-    engine.model.forward = counted  # type: ignore[method-assign]
+    shapes = recorded_shapes(engine, "pixel_values", monkeypatch)
     engine.predict([Request(text) for text in [*TEXTS, TEXTS[1]]])
     assert sorted(shape[0] for shape in shapes) == [1, 2, 2]
 

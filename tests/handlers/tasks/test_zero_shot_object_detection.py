@@ -18,7 +18,7 @@ from hf_serve.handlers.errors import WrongCheckpoint
 from hf_serve.handlers.types.request import Request
 from tests.images import IMAGES, TEXTS
 from tests.sentences import Sentence, refused
-from tests.serving import Served, differences
+from tests.serving import Served, differences, recorded_shapes
 from tests.tiny_multimodal import write_grounding_dino, write_owlv2
 
 MODE = "zero_shot_object_detection"
@@ -78,14 +78,7 @@ def test_answers_are_those_of_the_processor_and_the_model(
 def test_images_whose_labels_have_equal_numbers_of_tokens_share_a_forward(
     model: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shapes: list[tuple[int, ...]] = []
-    forward = model.engine.model.forward
-
-    def counted(batch: Any) -> Any:
-        shapes.append(tuple(batch["input_ids"].shape))
-        return forward(batch)
-
-    monkeypatch.setattr(model.engine.model, "forward", counted)
+    shapes = recorded_shapes(model.engine, "input_ids", monkeypatch)
     labels = (["film"], ["music"], ["film", "music"])
     requests = [Request(TEXTS[0], {"candidate_labels": each, "threshold": 0}) for each in labels]
     found = model.engine.predict(requests)

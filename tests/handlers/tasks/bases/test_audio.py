@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,7 @@ from hf_serve.handlers.http.request import HttpRequest
 from hf_serve.handlers.types.model_info import AUDIO_COLUMN
 from tests import tiny
 from tests.handlers.media.test_audio import HOURS, wav
-from tests.images import raw
+from tests.images import bytes_tensor, raw
 from tests.sentences import Sentence, refused
 from tests.serving import Served, differences
 from tests.sounds import BROKEN, FILES, TEXTS, encoded, file_of, sound_of
@@ -57,19 +56,7 @@ def test_a_form_may_have_the_file_and_parameters(model: Served) -> None:
 
 
 def test_a_tensor_may_have_the_bytes_of_files(model: Served) -> None:
-    data = b"".join(struct.pack("<I", len(file)) + file for file in FILES)
-    given = {
-        "name": "audio",
-        "datatype": "BYTES",
-        "shape": [len(FILES)],
-        "parameters": {"binary_data_size": len(data)},
-    }
-    head = json.dumps({"inputs": [given]}).encode()
-    headers = {
-        "Inference-Header-Content-Length": str(len(head)),
-        "url_path": "v2/models/model/infer",
-    }
-    ((status, answer),) = model.post(raw(head + data, "application/octet-stream", **headers))
+    ((status, answer),) = model.post(bytes_tensor("audio", FILES))
     assert status == 200, answer
     found = [json.loads(each) for each in answer["outputs"][0]["data"]]
     assert not differences(found, model.ask(TEXTS), CLOSE)
