@@ -94,6 +94,9 @@ def main(
     ],
     mode: Annotated[str | None, typer.Option(help="The mode, where the files fit several.")] = None,
     revision: Annotated[str | None, typer.Option(help="The revision on the hub.")] = None,
+    allow_pickle: Annotated[
+        bool, typer.Option("--allow-pickle", help="Accept weights that are pickles.")
+    ] = False,
     host: Annotated[Host, typer.Option(help="What serves them.")] = Host.TORCHSERVE,
     port: Annotated[int, typer.Option(min=1, max=65535, help="The port of the one URL.")] = 8000,
     folder: Annotated[
@@ -134,7 +137,10 @@ def main(
     require_free(port)
     _require_own_names(models)
     store = folder / STORE
-    archives = [archive_of(model, mode, revision, folder, store) for model in models]
+    archives = [
+        archive_of(model, mode, revision, folder, store, allow_pickle=allow_pickle)
+        for model in models
+    ]
     url = f"http://{HOST}:{port}"
     examples = _examples(archives, url, api_key_file)
     if host is Host.ASGI:
@@ -251,7 +257,13 @@ def example_of(
 
 
 def archive_of(
-    model: str, mode: str | None, revision: str | None, folder: Path, store: Path
+    model: str,
+    mode: str | None,
+    revision: str | None,
+    folder: Path,
+    store: Path,
+    *,
+    allow_pickle: bool = False,
 ) -> Path:
     """Return the archive of a model, which is downloaded and packed where it is not one.
 
@@ -261,6 +273,7 @@ def archive_of(
         revision: its revision on the hub.
         folder: where its YAML is written.
         store: where its archive is put.
+        allow_pickle: whether weights that are pickles are served.
 
     Raises:
         KitError: it is not served, or cannot be had.
@@ -274,7 +287,7 @@ def archive_of(
         return target
     config = path if path.suffix in YAMLS and path.is_file() else None
     if config is None:
-        config = _write_yaml_of(model, mode, revision, folder)
+        config = _write_yaml_of(model, mode, revision, folder, allow_pickle=allow_pickle)
     if not Path(ModelConfig.read(config).handler.model_name or "").is_dir():
         download_models.main([config])
     # The server loads the model next, and says why it does not load.
@@ -340,13 +353,18 @@ def _require_stopped(folder: Path) -> None:
         )
 
 
-def _write_yaml_of(model: str, mode: str | None, revision: str | None, folder: Path) -> Path:
+def _write_yaml_of(
+    model: str, mode: str | None, revision: str | None, folder: Path, *, allow_pickle: bool
+) -> Path:
+    keys = {"allow_pickle": True} if allow_pickle else {}
     known = None if Path(model).is_dir() else find_in_catalogue(model)
     if known is None:
-        return write_yaml(_checked(model, mode, revision), folder)
+        found = _checked(model, mode, revision, allow_pickle=allow_pickle)
+        return write_yaml(found, folder, keys)
     _require_served(known.model, known.entry)
-    found = _checked(known.model, mode or known.entry.mode, revision)
-    return write_yaml(found, folder, known.entry.handler)
+    mode = mode or known.entry.mode
+    found = _checked(known.model, mode, revision, allow_pickle=allow_pickle)
+    return write_yaml(found, folder, {**known.entry.handler, **keys})
 
 
 def _require_served(model: str, entry: CatalogueEntry) -> None:
@@ -354,12 +372,14 @@ def _require_served(model: str, entry: CatalogueEntry) -> None:
         raise NotRunnable(f"{model} is not served. {entry.refused}")
 
 
-def _checked(model: str, mode: str | None, revision: str | None) -> ModelCheck:
+def _checked(
+    model: str, mode: str | None, revision: str | None, *, allow_pickle: bool
+) -> ModelCheck:
     with console.status(f"Reading the small files of {model}"):
         # This import loads torch, which takes seconds, and `--help` does not need it.
         from hf_serve.scripts.hub.model_check import check_model  # noqa: PLC0415
 
-        return check_model(model, revision, Hub(), mode)
+        return check_model(model, revision, Hub(), mode, allow_pickle=allow_pickle)
 
 
 def _commands_of_failed(workdir: Path) -> dict[str, str]:

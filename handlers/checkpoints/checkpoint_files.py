@@ -90,7 +90,7 @@ def weights_file(
             place,
             f"has its weights only as pickles ({pickled[0]}), which can execute code when loaded",
             "use a checkpoint or a handler.revision with safetensors, or, if you trust its author,"
-            " set handler.allow_pickle: true",
+            " set handler.allow_pickle: true, or name --allow-pickle to `run` or `check`",
         )
     return (safe or pickled)[0]
 

@@ -289,6 +289,15 @@ def test_an_unknown_mode_is_refused_before_anything_is_written(tmp_path: Path) -
     assert not (tmp_path / "new").exists()
 
 
+def test_weights_that_are_pickles_are_served_where_they_are_allowed(tmp_path: Path) -> None:
+    film, store = str(write_checkpoint(tmp_path / "film", pickle=True)), tmp_path / "model_store"
+    mode = "sequence_classification"
+    with refused(WrongCheckpoint, "pytorch_model.bin"):
+        run_model.archive_of(film, mode, None, tmp_path, store)
+    assert run_model.archive_of(film, mode, None, tmp_path, store, allow_pickle=True).is_file()
+    assert ModelConfig.read(tmp_path / "film.yaml").handler.allow_pickle
+
+
 def test_what_is_no_model_leaves_no_folder(tmp_path: Path) -> None:
     weights = write_checkpoint(tmp_path / "model") / "model.safetensors"
     folder = tmp_path / "new"
@@ -411,7 +420,9 @@ def test_all_is_prepared_before_the_server_starts(
 
     monkeypatch.setattr(run_model, "example_of", example)
     monkeypatch.setattr(serve, "start", lambda **_: calls.append("start"))
-    monkeypatch.setattr(run_model, "archive_of", lambda *given: _write_packed(given[-1] / "m.mar"))
+    monkeypatch.setattr(
+        run_model, "archive_of", lambda *given, **_: _write_packed(given[-1] / "m.mar")
+    )
     run_model.main(["m"], port=free_ports().inference, folder=tmp_path / "run")
     assert calls == ["example", "start"]
 
@@ -431,7 +442,7 @@ def test_models_that_did_not_load_are_named_at_the_end_without_an_example(
     monkeypatch.setattr(serve, "start", start)
     monkeypatch.setattr(Server, "is_ready", lambda _, name: name == "good")
     monkeypatch.setattr(
-        run_model, "archive_of", lambda name, *given: _write_packed(given[-1] / f"{name}.mar")
+        run_model, "archive_of", lambda name, *given, **_: _write_packed(given[-1] / f"{name}.mar")
     )
     run_model.main(names, port=free_ports().inference, folder=folder)
     printed = capsys.readouterr()
