@@ -137,7 +137,8 @@ class Application:
         model, began = asked.route.model, time.monotonic()
         with self._metrics.in_progress(model):
             async with _until_client_goes(request.receive), self._backend.answer(asked) as answer:
-                if answer.status >= 400:
+                is_torchserves = asked.is_native and api == Api.TORCHSERVE
+                if answer.status >= 400 and not is_torchserves:
                     answer = await _in_shape(api, answer)
                 await _send(answer, send)
                 if answer.status != HTTPStatus.NOT_FOUND:
