@@ -14,10 +14,7 @@ from typing import Any
 import psutil
 import pytest
 import torch
-import typer
-from typer.testing import CliRunner
 
-from benchmarks.bench import main
 from hf_serve.handlers.checkpoints.dtypes import pick_dtype
 from hf_serve.scripts.installation import ROOT
 
@@ -116,22 +113,3 @@ def test_all_processes_have_exited(folder: Path) -> None:
     running = psutil.process_iter(["cmdline"])
     commands = (" ".join(process.info["cmdline"] or ()) for process in running)
     assert not [command for command in commands if str(folder) in command]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--only", "kit,unknown"), "There is no contender 'unknown'; there are kit, kit_"),
-        (("--modes", "poetry"), "'poetry' is not a benchmarked mode"),
-        (("--clients", "many"), "clients is 'many'; use numbers"),
-    ],
-)
-def test_invalid_options_are_reported_before_the_first_measurement(
-    options: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("signal.signal", lambda *_: None)
-    app = typer.Typer()
-    app.command()(main)
-    result = CliRunner().invoke(app, options)
-    assert result.exit_code != 0
-    assert message in " ".join(result.output.split())

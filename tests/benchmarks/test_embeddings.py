@@ -8,10 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from benchmarks.embeddings import main
 from hf_serve.scripts.installation import ROOT
 
 
@@ -29,21 +26,3 @@ def test_a_trial_run_measures_the_server_and_its_engine_and_writes_the_results(
     assert all(load["rows_per_second"] > 0 for load in turn["loads"].values())
     assert turn["engine"]["rows_per_second"] > 0
     assert "| kit_float32 |" in (tmp_path / "smoke" / "RESULTS.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--only", "kit,unknown"), "'unknown' is not a contender; choose from kit, kit_float32,"),
-        (("--model", "gpt5"), "'gpt5' is not a model; choose from minilm, bert_base."),
-    ],
-)
-def test_unknown_names_are_reported_before_the_first_measurement(
-    options: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("signal.signal", lambda *_: None)
-    app = typer.Typer()
-    app.command()(main)
-    result = CliRunner().invoke(app, options)
-    assert result.exit_code != 0
-    assert message in " ".join(result.output.replace("│", " ").split())

@@ -8,10 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from benchmarks.generation import main
 from hf_serve.scripts.installation import ROOT
 
 
@@ -34,21 +31,3 @@ def test_a_trial_run_measures_the_servers_and_an_engine_and_writes_the_results(
     assert found["latency"]["busy_ms"] > 0
     assert found["hang_ups"]["clients"] == document["plan"]["hang_ups"]
     assert "| kit_streamed |" in (tmp_path / "smoke" / "RESULTS.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--only", "kit,unknown"), "'unknown' is not a contender; choose from kit, kit_streamed,"),
-        (("--model", "gpt5"), "'gpt5' is not a model; choose from distilgpt2, qwen2."),
-    ],
-)
-def test_unknown_names_are_reported_before_the_first_measurement(
-    options: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("signal.signal", lambda *_: None)
-    app = typer.Typer()
-    app.command()(main)
-    result = CliRunner().invoke(app, options)
-    assert result.exit_code != 0
-    assert message in " ".join(result.output.replace("│", " ").split())
