@@ -17,6 +17,7 @@ from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.dispatcher import Dispatcher
 from hf_serve.handlers.engine import Engine
 from hf_serve.handlers.http.request import HttpRequest
+from hf_serve.handlers.http.response import HttpResponse
 from hf_serve.handlers.telemetry.metrics import Meter
 from hf_serve.handlers.types.request import TextStream
 from tests.modes import cases
@@ -157,3 +158,14 @@ def recorded_shapes(
 
     monkeypatch.setattr(engine.model, "forward", recorded)
     return shapes
+
+
+def call(
+    model: Served, path: str, body: Any = None, sent: list[HttpResponse] | None = None, **more: str
+) -> HttpResponse:
+    """Return the answer to one request; parts that are sent before it go into `sent`."""
+    row = {"body": "" if body is None else body}
+    send = None if sent is None else sent.append
+    headers = {"url_path": path, "Content-Type": "application/json", **more}
+    (answer,) = model.dispatcher.dispatch([HttpRequest(row, headers, send)], Meter())
+    return answer

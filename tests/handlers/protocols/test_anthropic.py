@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from hf_serve.handlers.http.request import HttpRequest
 from hf_serve.handlers.http.response import HttpResponse
-from hf_serve.handlers.telemetry.metrics import Meter
+from tests import serving
 from tests.handlers.generation.test_chat import WITH_TOOLS
 from tests.images import TEXTS
 from tests.malformed import with_others
@@ -46,11 +45,7 @@ def model(served: Callable[..., Served], monkeypatch: Any) -> Iterator[Served]:
 def call(
     model: Served, body: Any, sent: Sent | None = None, path: str = "v1/messages", **more: str
 ) -> HttpResponse:
-    """Return the answer to one request; parts that are sent before it go into `sent`."""
-    send = None if sent is None else sent.append
-    headers = {"url_path": path, "Content-Type": "application/json", **more}
-    (answer,) = model.dispatcher.dispatch([HttpRequest({"body": body}, headers, send)], Meter())
-    return answer
+    return serving.call(model, path, body, sent, **more)
 
 
 def ask(model: Served, path: str = "v1/messages", /, **body: Any) -> Any:

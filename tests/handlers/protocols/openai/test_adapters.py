@@ -9,9 +9,9 @@ import pytest
 
 from tests import tiny, tiny_adapters
 from tests.handlers.generation.test_chat import CHAT, TEMPLATE
-from tests.handlers.protocols.openai.test_openai import Sent, call, events
+from tests.handlers.protocols.openai.test_openai import Sent, events
 from tests.sentences import Sentence
-from tests.serving import Served, read_json
+from tests.serving import Served, call, read_json
 
 NAMES = ("french", "dutch")
 FEW = {"max_tokens": 6}

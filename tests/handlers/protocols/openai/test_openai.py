@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 
-from hf_serve.handlers.http.request import HttpRequest
 from hf_serve.handlers.http.response import HttpResponse
 from hf_serve.handlers.protocols.openai.bodies import CHAT as CHAT_KEYS
-from hf_serve.handlers.telemetry.metrics import Meter
 from tests.handlers.generation.test_chat import CHAT, PROMPT, TEMPLATE
 from tests.sentences import Sentence
-from tests.serving import Served, read_json
+from tests.serving import Served, call, read_json
 from tests.tiny_tokenizers import POSITIONS
 
 FEW = {"max_tokens": 6}
@@ -29,17 +27,6 @@ def model(served: Callable[..., Served], monkeypatch: Any) -> Iterator[Served]:
     model = served("text_generation", family="GPT2")
     monkeypatch.setattr(model.engine.task.checkpoint.tokenizer, "chat_template", TEMPLATE)
     yield model
-
-
-def call(
-    model: Served, path: str, body: Any = None, sent: Sent | None = None, **more: str
-) -> HttpResponse:
-    """Return the answer to one request; parts that are sent before it go into `sent`."""
-    row = {"body": "" if body is None else body}
-    send = None if sent is None else sent.append
-    headers = {"url_path": path, "Content-Type": "application/json", **more}
-    (answer,) = model.dispatcher.dispatch([HttpRequest(row, headers, send)], Meter())
-    return answer
 
 
 def ask(model: Served, path: str, **body: Any) -> Any:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.handlers.protocols.openai.test_openai import Sent, ask, call, events
+from tests.handlers.protocols.openai.test_openai import Sent, ask, events
 from tests.scripted import write
 from tests.sentences import Sentence
-from tests.serving import Served, read_json
+from tests.serving import Served, call, read_json
 
 CHAT = [{"role": "user", "content": "Is"}]
 TURNS = "{% for m in messages %}{{ m.content }}{% endfor %}"

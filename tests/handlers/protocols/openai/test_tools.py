@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tests.handlers.generation.test_chat import CHAT, WITH_TOOLS
-from tests.handlers.protocols.openai.test_openai import Sent, ask, call, ends, events
+from tests.handlers.protocols.openai.test_openai import Sent, ask, ends, events
 from tests.scripted import write
 from tests.sentences import Sentence
-from tests.serving import Served, read_json
+from tests.serving import Served, call, read_json
 
 SCHEMA = {
     "type": "object",

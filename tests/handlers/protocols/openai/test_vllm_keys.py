@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.handlers.generation.test_chat import CHAT
-from tests.handlers.protocols.openai.test_openai import FEW, Sent, ask, call, events
+from tests.handlers.protocols.openai.test_openai import FEW, Sent, ask, events
 from tests.handlers.protocols.openai.test_openai import model as model  # noqa: PLC0414 - a fixture
 from tests.sentences import Sentence
-from tests.serving import Served, read_json
+from tests.serving import Served, call, read_json
 from tests.tiny_tokenizers import POSITIONS
 
 PATHS: dict[str, dict[str, Any]] = {
