@@ -67,8 +67,8 @@ class TokenInputs(GraphInputs):
 
     def batch(self, module: PreTrainedModel, rows: int, width: int) -> Batch:
         """Return a random batch; a third of the last row is padding."""
-        vocabulary = int(module.config.get_text_config().vocab_size)
-        maker = self.maker or RowMaker.unframed(vocabulary)
+        # CANINE reads all characters, so that its config has no vocabulary.
+        maker = self.maker or RowMaker.unframed(int(module.config.get_text_config().vocab_size))
         return maker.batch(self.names, rows, width)
 
     def batches(self, module: PreTrainedModel) -> list[Batch]:

@@ -1,6 +1,7 @@
 """Files of a checkpoint that say more than this kit computes: heads, and weights in other formats.
 
     config_setfit.json, model_head.pkl     a classifier of SetFit behind a sentence-transformer
+    language_model/5gram.bin               the n-grams by which pyctcdecode chooses words
     quantize_config.json, without quantization_config in config.json       old weights of GPTQ
     quantization in config.json                                            weights of MLX
 
@@ -42,6 +43,10 @@ PARTS = re.compile(
     r"\.(pkl|pickle|joblib|skops|pt|pth|bin|npz|npy|safetensors)",
     re.IGNORECASE,
 )
+# The processor of speech whose decoder reads the n-grams of a folder.
+PROCESSOR_FILE = "preprocessor_config.json"
+OF_N_GRAMS, N_GRAMS = "ProcessorWithLM", "language_model"
+N_GRAM_FILES = re.compile(rf"{N_GRAMS}/[^/]+\.(bin|arpa|klm)(\.gz)?")
 SHOWN = 3
 # Code that the containers of Hugging Face and SageMaker run, and this kit where the YAML names it.
 CODE = ("handler.py", "code/inference.py")
@@ -50,6 +55,7 @@ CODE = ("handler.py", "code/inference.py")
 def unread_parts(names: Collection[str]) -> list[str]:
     """Return the files of a repository or folder with parts of a model that are not read."""
     found = {name for name in names if "/" not in name and PARTS.fullmatch(name)}
+    found |= {name for name in names if N_GRAM_FILES.fullmatch(name)}
     if SETFIT in names:
         found.add(SETFIT_HEAD)
     return sorted(found - {*BGE_M3} if {*BGE_M3} <= {*names} else found)
@@ -67,6 +73,8 @@ def describe_unread(parts: Collection[str]) -> str | None:
     shown = ", ".join(f"{name:.80}" for name in sorted(parts)[:SHOWN])
     more = f" and {len(parts) - SHOWN:,} others" if len(parts) > SHOWN else ""
     kind = ", the head of a SetFit classifier," if [*parts] == [SETFIT_HEAD] else ""
+    if len(parts) == 1 and next(iter(parts)).startswith(N_GRAMS):
+        kind = ", the n-grams by which pyctcdecode chooses words,"
     verb = "is" if len(parts) == 1 else "are"
     code = next((name for name in CODE if name in parts), "")
     remedy = f" {code} runs where the YAML names it as handler.custom." if code else ""
@@ -82,7 +90,18 @@ def describe_unread_of(
     """
     if handler.custom or handler.mode == CUSTOM_MODE or not directory.is_dir():
         return None
-    return describe_unread(find(files_in(directory)))
+    found = find(files_in(directory))
+    has_n_grams = any(name.startswith(N_GRAMS) for name in found)
+    # A download has the name of the processor alone.
+    missing = [N_GRAMS] if _reads_n_grams(directory) and not has_n_grams else []
+    return describe_unread([*found, *missing])
+
+
+def _reads_n_grams(directory: Path) -> bool:
+    with suppress(OSError, ValueError):
+        found = read_json(directory / PROCESSOR_FILE)
+        return isinstance(found, dict) and str(found.get("processor_class")).endswith(OF_N_GRAMS)
+    return False
 
 
 def is_setfit(names: Collection[str]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -33,6 +34,7 @@ from ..checkpoints.graph_inputs import (
 )
 from ..checkpoints.model_spec import ModelSpec
 from ..checkpoints.pooling import ModelWithPooling, TextSlots
+from ..checkpoints.probe_rows import full_attention_tokens
 from ..compat.transformers import traceable_masks, without_masks
 from ..errors import ConfigError, WrongCheckpoint, summarize
 from ..export.fidelity import check_fidelity, in_dtype
@@ -176,8 +178,9 @@ def build_graph(module: PreTrainedModel, spec: ModelSpec, inputs: GraphInputs) -
     For tokens it takes packed rows, or padded rows if the model does not support packing.
 
     Raises:
-        WrongCheckpoint: the model writes texts.
+        WrongCheckpoint: the model writes texts, or reads long ones with sparse attention.
     """
+    _check_attention(spec)
     if isinstance(inputs, SpeechInputs):
         raise WrongCheckpoint(
             type(module).__name__,
@@ -189,6 +192,25 @@ def build_graph(module: PreTrainedModel, spec: ModelSpec, inputs: GraphInputs) -
     if not isinstance(inputs, TokenInputs):
         raise NotImplementedError(type(inputs).__name__)
     return _token_graph(module, spec, inputs)
+
+
+def _check_attention(spec: ModelSpec) -> None:
+    """Check that no text is read with sparse attention: a graph has full attention for all texts.
+
+    Raises:
+        WrongCheckpoint: texts may be long enough for it.
+    """
+    short, handler = full_attention_tokens(spec.checkpoint.config), spec.config.handler
+    if short is None:
+        return
+    longest = min(filter(None, (spec.checkpoint.limit, handler.max_length)), default=math.inf)
+    if longest > short:
+        raise WrongCheckpoint(
+            "config.json",
+            f"has attention_type block_sparse, which save_mode: {handler.save_mode} computes for"
+            f" texts of at most {short:,} tokens",
+            f"set handler.max_length: {short}, or use save_mode: pretrained",
+        )
 
 
 def _stacked_graph(module: PreTrainedModel, spec: ModelSpec, inputs: ArrayInputs) -> StackedGraph:

@@ -35,7 +35,7 @@ class Format(TorchGraphFormat):
         with translate_export_errors(module):
             graph = build_graph(module, spec, inputs)
             traced = torch.jit.trace(graph, example_inputs(graph, batches), check_trace=False)
-        torch.jit.save(traced, target / self.file)
+            torch.jit.save(traced, target / self.file)
         self.write_manifest(target, graph.signature, module.dtype)
         check_fidelity(module, GraphModel(traced, graph.signature), batches, self.file)
 

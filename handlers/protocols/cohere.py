@@ -149,6 +149,11 @@ class RerankBody(Body):
         tokens = self.truncate_prompt_tokens
         return {**given, **truncation_parameters(tokens, model, truncation)}
 
+    @property
+    def is_of_voyage(self) -> bool:
+        """Whether the body is Voyage AI's, whose clients send `truncation` with each."""
+        return self.top_k is not None or self.truncation is not None
+
     def _raw_scores(self) -> bool | None:
         """Return whether scores are logits; None for a body that does not say it."""
         raw, activates = self.raw_scores, self.use_activation
@@ -227,13 +232,17 @@ class RankedDocument(TypedDict):
 
 
 class CohereRanking(TypedDict):
-    """The response of `rerank`, best first, with the keys of Jina's and infinity's as well."""
+    """The response of `rerank`, best first, with the keys of Jina's and infinity's as well.
+
+    Clients of Voyage AI read `data`, which their answers have in addition to `results`.
+    """
 
     id: str
     meta: CohereMeta
     object: Literal["rerank"]
     model: str
     results: list[RankedDocument]
+    data: NotRequired[list[RankedDocument]]
     usage: InputUsage
 
 
@@ -395,7 +404,9 @@ class Protocol(BaseProtocol):
         request = Request(inputs, parameters, token_count=TokenCount())
         # Without a version it is infinity's, whose documents are texts.
         name = served_name(self.model, body.model)
-        write = partial(_ranking, name, version or "1", nests=bool(version))
+        write = partial(
+            _ranking, name, version or "1", nests=bool(version), repeats=body.is_of_voyage
+        )
         return ParsedRequest(http_request, [request], write)
 
     def _document(self, document: Any) -> Any:
@@ -455,17 +466,25 @@ def _embeddings(
 
 
 def _ranking(
-    model: str, version: str, tokens: int, results: Sequence[Any], *, nests: bool
+    model: str, version: str, tokens: int, results: Sequence[Any], *, nests: bool, repeats: bool
 ) -> CohereRanking:
-    """Return the body of a response with documents, which are objects if the version nests them."""
-    return {
+    """Return the body of a response with documents, which are objects if the version nests them.
+
+    Args:
+        repeats: whether they are in `data`, too, as texts.
+    """
+    ranked = results[0]
+    answer: CohereRanking = {
         "id": str(uuid.uuid4()),
         "meta": _meta(version, tokens),
         "object": "rerank",
         "model": model,
-        "results": [_document(each, nests=nests) for each in results[0]],
+        "results": [_document(each, nests=nests) for each in ranked],
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
     }
+    if repeats:
+        answer["data"] = [_document(each, nests=False) for each in ranked]
+    return answer
 
 
 def _meta(version: str, tokens: int) -> CohereMeta:

@@ -14,7 +14,12 @@ import pytest
 
 from hf_serve.handlers import tasks
 from hf_serve.handlers.checkpoints.checkpoint_files import missing_config, missing_weights
-from hf_serve.handlers.checkpoints.unread_files import describe_unread, unread_files, unread_parts
+from hf_serve.handlers.checkpoints.unread_files import (
+    describe_unread,
+    describe_unread_of,
+    unread_files,
+    unread_parts,
+)
 from hf_serve.handlers.config.handler_section import HandlerSection
 from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.engine import Engine
@@ -24,6 +29,7 @@ from tests.tiny import Traitor
 
 CLASSIFIES, EMBEDS = "sequence_classification", "sentence_embedding"
 SETFIT = {"config_setfit.json": {"labels": ["no", "yes"], "normalize_embeddings": False}}
+WITH_N_GRAMS = {"processor_class": "Wav2Vec2ProcessorWithLM"}
 MLX = {"quantization": {"group_size": 64, "bits": 4}}
 Copy = Callable[..., Path]
 
@@ -105,6 +111,10 @@ def test_weights_of_other_programs_alone_have_their_name(
         (["adapter_model.safetensors"], ["adapter_model.safetensors"]),
         (["colbert_linear.pt", "sparse_linear.pt"], []),
         (["sparse_linear.pt"], ["sparse_linear.pt"]),
+        (
+            ["alphabet.json", "language_model/5gram.bin", "language_model/unigrams.txt"],
+            ["language_model/5gram.bin"],
+        ),
         (["2_Dense/model.safetensors", "model.gguf", "training_args.bin", "a.onnx"], []),
     ],
 )
@@ -112,6 +122,19 @@ def test_parts_of_a_model_in_files_of_their_own_are_found(
     names: list[str], parts: list[str]
 ) -> None:
     assert unread_parts(names) == parts
+
+
+@pytest.mark.parametrize("files", [[], ["language_model/5gram.bin"]])
+def test_the_n_grams_of_a_recognizer_of_speech_are_said_to_be_left_out(
+    files: list[str], copy: Copy
+) -> None:
+    handler = HandlerSection(mode="automatic_speech_recognition")
+    folder = copy(handler.mode, {"preprocessor_config.json": WITH_N_GRAMS})
+    for name in files:
+        (folder / name).parent.mkdir()
+        (folder / name).touch()
+    (name,) = files or ["language_model"]
+    assert describe_unread_of(folder, handler) == Sentence(name, "n-grams", "pyctcdecode")
 
 
 def test_code_of_other_containers_is_named_with_the_key_that_runs_it() -> None:

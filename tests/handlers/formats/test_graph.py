@@ -14,9 +14,10 @@ from hf_serve.handlers.errors import WrongCheckpoint
 from hf_serve.handlers.formats import export
 from hf_serve.handlers.formats.graph import find_graph_file, translate_load_errors
 from hf_serve.handlers.types.request import Request
+from tests import families
 from tests.samples import FINE
 from tests.sentences import Sentence, refused
-from tests.serving import Served
+from tests.serving import Served, differences
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -95,3 +96,21 @@ def test_a_graph_without_a_recorded_dtype_loads(packed: Any, processor: Any, cap
     (folder / "export.json").write_text(json.dumps(manifest))
     processor(WITH)
     assert warnings(folder, "auto", caplog) == []
+
+
+@pytest.mark.parametrize("save_mode", ["torchscript", "onnx"])
+def test_a_graph_is_of_no_text_that_big_bird_reads_with_sparse_attention(
+    tmp_path: Path, save_mode: str
+) -> None:
+    folder = tmp_path / "checkpoint"
+    families.save(families.module("big_bird", MODE, block_size=4, num_random_blocks=1), folder)
+    handler = {"mode": MODE, "save_mode": save_mode, "dtype": "float32"}
+    with refused(WrongCheckpoint, "block_sparse", "handler.max_length: 28"):
+        export(folder, ModelConfig.parse({"handler": handler}), folder)
+    short = {**handler, "max_length": 28}
+    export(folder, ModelConfig.parse({"handler": short}), folder)
+    text = " ".join(["w7 w9"] * 20)
+    wanted = Served(folder, MODE, max_length=28).ask(text)
+    assert not differences(
+        Served(folder, MODE, save_mode=save_mode, max_length=28).ask(text), wanted, 1e-4
+    )

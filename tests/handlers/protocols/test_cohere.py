@@ -128,6 +128,16 @@ def test_the_best_texts_are_counted_as_by_voyage_ai() -> None:
         read("v2/rerank", {**QUERY, "truncation": False})
 
 
+@pytest.mark.parametrize("given", [{"top_k": 2}, {"top_k": None, "truncation": True}])
+def test_the_client_of_voyage_ai_reads_the_ranking_in_data(given: dict[str, Any]) -> None:
+    answer = read_json(written("v1/rerank", {**QUERY, **given}, [RANKED], tokens=7).body)
+    assert answer["data"] == [
+        {"index": 1, "relevance_score": 0.9, "document": "c"},
+        {"index": 0, "relevance_score": 0.1, "document": "b"},
+    ]
+    assert "data" not in read_json(written("v1/rerank", QUERY, [RANKED]).body)
+
+
 @pytest.mark.parametrize(
     ("path", "returned"), [("v1/rerank", True), ("v2/rerank", None), ("rerank", None)]
 )
