@@ -13,12 +13,16 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from ..batching.rows import Outputs
-from ..errors import Unprocessable
+from ..checkpoints.checkpoint import Checkpoint
+from ..config.handler_section import HandlerSection
+from ..errors import Unprocessable, WrongCheckpoint
 from ..types.embeddings import as_list
 from ..types.model_info import Exports, ModelOutputs, TaskDescription
 from ..types.parameters import ANY, Parameters, PipelineNames
 from .bases.image import IMAGE_ROWS, ImageRow, ImageTask, image_wire
 from .bases.media import MediaInput
+
+MASKED = "vit_mae"
 
 
 class ImageFeatureParameters(Parameters):
@@ -46,6 +50,10 @@ class Task(ImageTask):
     )
     parameters = ImageFeatureParameters
 
+    def __init__(self, checkpoint: Checkpoint, settings: HandlerSection) -> None:
+        _check_whole_images(checkpoint)
+        super().__init__(checkpoint, settings)
+
     def result_numbers(self, item: MediaInput, rows: Sequence[ImageRow]) -> int:
         size = int(getattr(self.checkpoint.config, "hidden_size", 0))
         patch = getattr(self.checkpoint.config, "patch_size", None)
@@ -60,3 +68,20 @@ class Task(ImageTask):
                 "pool is true, and this model has no pooler; leave pool out for its hidden states."
             )
         return [as_list(outputs[0][name])]
+
+
+def _check_whole_images(checkpoint: Checkpoint) -> None:
+    """Refuse a masked autoencoder, which reads a random part of the patches of each image.
+
+    Raises:
+        WrongCheckpoint: it is one.
+    """
+    config = checkpoint.config
+    if config.model_type == MASKED:
+        raise WrongCheckpoint(
+            "config.json",
+            f"has model_type {MASKED}, which hides {config.mask_ratio:.0%} of the patches of each"
+            " image at random, so that no result would be repeated",
+            "set model_type: vit and architectures: [ViTModel], with which the same weights read"
+            " whole images",
+        )
