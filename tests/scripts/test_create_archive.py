@@ -91,7 +91,7 @@ def test_what_cannot_be_packed_is_named_and_the_others_are_packed(
     assert "qa.mar" in out
     assert "misspelt: " in err
     assert "did you mean 'dtype'?" in err
-    assert "python scripts/download_models.py" in err
+    assert "scripts/download_models.py" in err
     assert "Not packed: misspelt, absent" in err
     assert "Traceback" not in err
 
