@@ -72,7 +72,6 @@ def test_a_header_names_the_columns(
 
 def test_a_first_line_of_other_words_is_not_a_header(served: Model) -> None:
     assert len(ask_table(served(MODE), ["label", FINE])) == 2
-    assert len(ask_table(served(MODE), [{"text": "text", "text_pair": "inputs"}])) == 1
 
 
 def test_a_header_sets_the_columns_of_every_row(served: Model) -> None:
