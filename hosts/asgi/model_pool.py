@@ -232,7 +232,8 @@ class ModelPool:
         while model.running:
             await self._next_change()
         model.is_leaving = False
-        await self._unload(model, Reason.CHANGED)
+        if model.stage == Stage.LOADED:
+            await self._unload(model, Reason.CHANGED)
 
     def _model(self, name: str) -> _Model:
         if name not in self._models:
@@ -262,6 +263,8 @@ class ModelPool:
     async def _load(self, model: _Model) -> None:
         began = time.monotonic()
         try:
+            while model.stage == Stage.UNLOADING:
+                await self._next_change()
             if not await self._has_room(model):
                 return
             async with self._slots:
@@ -339,17 +342,18 @@ class ModelPool:
 
     async def _unload_idle(self) -> None:
         limit = self._limits.keep_alive
-        idle = [each for each in self._idle() if 0 <= limit < time.monotonic() - each.used]
-        await asyncio.gather(*(self._unload(each, Reason.IDLE) for each in idle))
+        # A request can come while another model is unloaded.
+        while idle := [each for each in self._idle() if 0 <= limit < time.monotonic() - each.used]:
+            await self._unload(idle[0], Reason.IDLE)
 
     async def _measure(self) -> None:
         """Measure the memory of the models, and unload idle ones where it is over the limit."""
         loaded = [each for each in self._models.values() if each.stage == Stage.LOADED]
         for each in loaded:
             each.memory = await self._loader.memory(each.name)
-        idle = sorted(self._idle(), key=lambda each: each.used)
-        while self._is_over_memory() and idle:
-            await self._unload(idle.pop(0), Reason.LEAST_RECENTLY_USED)
+        while self._is_over_memory() and (idle := self._idle()):
+            least_recently_used = min(idle, key=lambda each: each.used)
+            await self._unload(least_recently_used, Reason.LEAST_RECENTLY_USED)
 
     def _is_over_memory(self, more: int = 0) -> bool:
         """Return whether the models and some more bytes are over the limit."""

@@ -22,11 +22,22 @@ SLOTS = 2
 
 
 class FakeLoader(Loader):
-    """Counts loads; a model whose name begins with `broken` does not load."""
+    """Counts loads; a model whose name begins with `broken` does not load.
 
-    def __init__(self, seconds: float = 0.0, sizes: dict[str, int] | None = None) -> None:
-        self.seconds, self.sizes = seconds, sizes or {}
+    Attributes:
+        lost: the models that were loaded while they were loaded already, so that one of the two is
+            never unloaded.
+    """
+
+    def __init__(
+        self,
+        seconds: float = 0.0,
+        sizes: dict[str, int] | None = None,
+        seconds_to_unload: float = 0.0,
+    ) -> None:
+        self.seconds, self.sizes, self.seconds_to_unload = seconds, sizes or {}, seconds_to_unload
         self.loads, self.loaded, self.most, self.loading = Counter[str](), set[str](), 0, 0
+        self.lost = set[str]()
         self.is_closed = False
 
     async def load(self, name: str) -> None:
@@ -39,11 +50,12 @@ class FakeLoader(Loader):
                 raise NotLoaded(name, "its weights are missing.")
         finally:
             self.loading -= 1
+        self.lost |= self.loaded & {name}
         self.loaded.add(name)
         self.most = max(self.most, len(self.loaded))
 
     async def unload(self, name: str) -> None:
-        await asyncio.sleep(0)
+        await asyncio.sleep(self.seconds_to_unload)
         self.loaded.discard(name)
 
     async def close(self) -> None:
@@ -266,6 +278,28 @@ def test_a_changed_model_answers_its_requests_and_is_loaded_again() -> None:
         assert loader.loads["a"] == 2
 
     run(test)
+
+
+def test_a_changed_model_is_loaded_once_it_has_left() -> None:
+    async def test(pool: ModelPool, loader: FakeLoader) -> None:
+        await ask(pool, "a")
+        await asyncio.gather(pool.unload("a"), ask(pool, "a"))
+        assert (pool.state("a"), loader.loaded) == (State.READY, {"a"})
+
+    run(test, FakeLoader(seconds_to_unload=0.05))
+
+
+def test_an_idle_model_is_loaded_once_it_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_pool, "CHECK_SECONDS", 0.01)
+
+    async def test(pool: ModelPool, loader: FakeLoader) -> None:
+        await asyncio.gather(ask(pool, "a"), ask(pool, "b"))
+        await asyncio.sleep(0.03)
+        assert pool.state("a") == State.UNLOADED  # It leaves.
+        await asyncio.gather(ask(pool, "a", 0.1), ask(pool, "b", 0.1))
+
+    loader = run(test, FakeLoader(seconds_to_unload=0.05), keep_alive=0.005)
+    assert loader.loads["a"] == 2 and not loader.lost
 
 
 @pytest.mark.parametrize("seed", range(3))
