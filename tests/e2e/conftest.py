@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from filelock import FileLock
 from selenium.webdriver import Chrome
 
 from hf_serve.demo_models import ensure
@@ -62,11 +63,16 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def pack_demo(configs: Path, checkpoint: Callable[..., Path]) -> Callable[[str, Path], None]:
+def pack_demo(
+    configs: Path, checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str, Path], None]:
     """Pack the demo model of a mode: `pack_demo(mode, store)`.
 
     Those for images and audio take long to train; a tiny model stands for each.
     """
+
+    # Other processes of these tests make models too, and one that another makes is refused.
+    making = FileLock(tmp_path_factory.getbasetemp().parent / "models.lock")
 
     def make(mode: str, store: Path) -> None:
         task = tasks.get(mode)
@@ -74,7 +80,8 @@ def pack_demo(configs: Path, checkpoint: Callable[..., Path]) -> Callable[[str, 
             own = {"model_name": str(checkpoint(mode)), **cases(mode).repeatable}
             pack(_exact(configs, mode, **own), export_path=store, checked=False)
             return
-        ensure([mode])
+        with making:
+            ensure([mode])
         extra = [configs / TEMPLATE] if task.description.generation.texts else []
         pack(_exact(configs, mode), export_path=store, extra_files=extra, checked=False)
 
