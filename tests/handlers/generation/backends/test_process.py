@@ -71,11 +71,8 @@ def test_a_process_that_does_not_end_is_killed(tmp_path: Path) -> None:
     assert process._process.returncode == -signal.SIGKILL
 
 
-def test_what_a_process_has_started_is_killed_after_its_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("hf_serve.handlers.generation.backends.process.CHILDREN_SECONDS", 0.1)
-    process = start(tmp_path, READY + LEAVING)
+def started_by(process: BackendProcess) -> list[psutil.Process]:
+    """Return what a process has started, once there is something."""
     children: list[psutil.Process] = []
 
     def has_child() -> bool:
@@ -83,6 +80,15 @@ def test_what_a_process_has_started_is_killed_after_its_end(
         return bool(children)
 
     wait_for(has_child)
+    return children
+
+
+def test_what_a_process_has_started_is_killed_after_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hf_serve.handlers.generation.backends.process.CHILDREN_SECONDS", 0.1)
+    process = start(tmp_path, READY + LEAVING)
+    children = started_by(process)
     process.close()
     assert process._process.returncode == 0
     assert not psutil.wait_procs(children, timeout=5)[1]
@@ -93,13 +99,7 @@ def test_what_a_killed_process_has_started_is_killed_at_once(
 ) -> None:
     monkeypatch.setattr("hf_serve.handlers.generation.backends.process.CHILDREN_SECONDS", 600)
     process = start(tmp_path, READY + ORPHANING)
-    children: list[psutil.Process] = []
-
-    def has_child() -> bool:
-        children.extend(psutil.Process(process._process.pid).children())
-        return bool(children)
-
-    wait_for(has_child)
+    children = started_by(process)
     os.kill(process._process.pid, signal.SIGKILL)
     assert not psutil.wait_procs(children, timeout=30)[1]
 
