@@ -9,8 +9,8 @@ import pytest
 
 from hf_serve.handlers.errors import Overloaded
 from hf_serve.handlers.process.deadline import Deadline
-from hf_serve.handlers.torchserve import request_threads
-from hf_serve.handlers.torchserve.request_threads import (
+from hf_serve.handlers.torchserve import streamed_responses
+from hf_serve.handlers.torchserve.streamed_responses import (
     LEAD_SECONDS,
     SAME_STEP,
     Ready,
@@ -34,7 +34,7 @@ class Moments:
 @pytest.fixture
 def moments(monkeypatch: pytest.MonkeyPatch) -> Moments:
     own = Moments()
-    monkeypatch.setattr(request_threads, "time", own)
+    monkeypatch.setattr(streamed_responses, "time", own)
     return own
 
 
