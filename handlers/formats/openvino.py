@@ -36,10 +36,9 @@ from ..config.model_config import ModelConfig
 from ..errors import Unprocessable, WrongCheckpoint, WrongConfig, summarize
 from ..export.fidelity import check_fidelity, compare_outputs, compare_vectors
 from ..export.fidelity_report import FidelityReport
-from ..export.fused_layers import split_fused_layers
 from ..export.manifest import FILE as MANIFEST
 from ..export.manifest import ExportManifest, Signature
-from ..export.quantize import AccuracyTarget, Quantized, quantize
+from ..export.quantize import AccuracyTarget, Quantized, quantize, split_fused_layers
 from ..generation.backends.openvino_genai import (
     GrammarTrials,
     OpenVinoGenAiModel,

@@ -9,8 +9,7 @@ import pytest
 openvino = pytest.importorskip("openvino")
 from openvino import opset13 as ops  # noqa: E402
 
-from hf_serve.handlers.export.fused_layers import split_fused_layers  # noqa: E402
-from hf_serve.handlers.export.quantize import rotary_attention  # noqa: E402
+from hf_serve.handlers.export.quantize import rotary_attention, split_fused_layers  # noqa: E402
 
 SIZE, HEADS = 8, 2
 DRAWN = np.random.default_rng(0)
