@@ -4,7 +4,7 @@ It may run with another Python than the worker, so this script imports nothing o
 :mod:`hf_serve.handlers.generation.backends.process` describes its commands and events. Its
 arguments are vLLM's `AsyncEngineArgs`, and the settings of a sequence are `SamplingParams` and a
 `grammar` in llguidance's variant of Lark. The command of a prompt with images has what
-:mod:`hf_serve.handlers.generation.backends.vllm_images` makes of them, as `images`.
+:mod:`hf_serve.handlers.generation.backends.vllm` makes of them, as `images`.
 """
 
 from __future__ import annotations

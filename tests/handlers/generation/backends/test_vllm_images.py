@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from hf_serve.handlers.errors import RequestTooLarge, WrongCheckpoint
-from hf_serve.handlers.generation.backends import vllm_images
-from hf_serve.handlers.generation.backends.vllm_images import images_of, items_of_family
+from hf_serve.handlers.generation.backends import vllm
+from hf_serve.handlers.generation.backends.vllm import images_of, items_of_family
 from tests.sentences import refused
 
 TOKEN = 9
@@ -74,7 +74,7 @@ def test_equal_images_have_one_hash_wherever_they_are() -> None:
 def test_pixels_that_are_too_many_for_a_command_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(vllm_images, "MAX_BYTES", 2_000_000)
+    monkeypatch.setattr(vllm, "MAX_BYTES", 2_000_000)
     pixels = np.zeros((1, 3, 500, 500), np.float32)
     with refused(RequestTooLarge, "3 MB", "2 MB"):
         images_of(prompt([TOKEN], pixel_values=pixels), config("llava"))
