@@ -18,8 +18,12 @@ from typing import Any
 from hf_serve.handlers.config.messages import quote
 from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.errors import RequestError, WrongConfig
-from hf_serve.handlers.protocols.openai.decision_texts import text_of_content, text_of_input
-from hf_serve.handlers.protocols.openai.decisions import DecisionsBody, OpenAIQuestion
+from hf_serve.handlers.protocols.openai.decisions import (
+    DecisionsBody,
+    OpenAIQuestion,
+    text_of_content,
+    text_of_input,
+)
 from hf_serve.handlers.types.decisions import LabelledQuestion, Option, Question
 from hf_serve.handlers.types.parameters import check_text, parse_body
 from hf_serve.scripts.paths import labelled_file

@@ -22,8 +22,7 @@ from ...types.decisions import Kind, Option, Question
 from ...types.parameters import check_text, json_type
 from ..base import KeyTable, ParsedRequest, Route, check_count, refused, tokens_read
 from .bodies import BOOKKEEPING, SCHEDULING
-from .decision_texts import text_of_json
-from .decisions import DecisionEndpoint, confidence, examples_by_nli, mean_level
+from .decisions import DecisionEndpoint, confidence, examples_by_nli, mean_level, text_of_json
 from .endpoint import ExplainedBody, served_name
 from .types import OpenAIError, SystemOneAnswer, SystemOneDecision
 
