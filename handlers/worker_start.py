@@ -14,7 +14,7 @@ from .compat.transformers import read_conversions
 from .config.model_config import CONFIG_FILE, ModelConfig
 from .engine import BaseEngine, Engine
 from .errors import ConfigError
-from .inference_code.engine import InferenceCodeEngine, has_inference_code
+from .inference_code import InferenceCodeEngine, has_inference_code
 from .process.packages import silence_libraries
 from .process.resources import limit_memory_growth, share_heap_between_threads
 

@@ -25,7 +25,7 @@ from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig
 from hf_serve.handlers.engine import Outcome
 from hf_serve.handlers.errors import RequestError, WrongConfig
 from hf_serve.handlers.explainers.page import Views, render, target_view
-from hf_serve.handlers.inference_code.engine import has_inference_code
+from hf_serve.handlers.inference_code import has_inference_code
 from hf_serve.handlers.process.deadline import NO_DEADLINE, Deadline
 from hf_serve.handlers.protocols import hugging_face
 from hf_serve.handlers.protocols.base import result_or_error_body

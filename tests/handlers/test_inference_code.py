@@ -19,7 +19,7 @@ from hf_serve.handlers.engine import Engine
 from hf_serve.handlers.errors import ConfigError, WrongConfig
 from hf_serve.handlers.http.request import HttpRequest
 from hf_serve.handlers.http.response import HttpResponse
-from hf_serve.handlers.inference_code.engine import InferenceCodeEngine, has_inference_code
+from hf_serve.handlers.inference_code import InferenceCodeEngine, has_inference_code
 from hf_serve.handlers.process.deadline import NO_DEADLINE, Deadline
 from hf_serve.handlers.tasks.custom_code import MODULE
 from hf_serve.handlers.telemetry.metrics import Meter
