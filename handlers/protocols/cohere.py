@@ -47,7 +47,7 @@ from .base import (
     tokens_read,
     with_names,
 )
-from .content import ContentPart, content_input, image_input
+from .items import ContentPart, content_input, image_input
 from .openai.endpoint import adapter_parameters, served_name
 from .openai.types import InputUsage
 from .truncation import (

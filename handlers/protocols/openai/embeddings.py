@@ -39,7 +39,7 @@ from ..base import (
     tokens_read,
     with_names,
 )
-from ..content import ContentPart, ImageItem, TextItem, content_input, image_input, item_input
+from ..items import ContentPart, ImageItem, TextItem, content_input, image_input, item_input
 from ..truncation import PromptTokens, Truncation, truncation_of, truncation_parameters
 from .bodies import SCHEDULING
 from .endpoint import Body, Call, Endpoint, adapter_parameters, served_name
