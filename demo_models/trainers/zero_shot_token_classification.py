@@ -35,10 +35,13 @@ from hf_serve.handlers.batching.words import (
     tokenize_words,
 )
 from hf_serve.handlers.checkpoints.checkpoint_files import GLINER
-from hf_serve.handlers.checkpoints.gliner import FLERT, GlinerConfig
-from hf_serve.handlers.checkpoints.gliner_head import OUTPUT, SpanHead
+from hf_serve.handlers.checkpoints.gliner import FLERT, OUTPUT, GlinerConfig, SpanHead
 from hf_serve.handlers.checkpoints.pooling import ModelWithPooling
-from hf_serve.handlers.tasks.bases.spans import best_spans, joined, spans_of_widths
+from hf_serve.handlers.tasks.zero_shot_token_classification import (
+    best_spans,
+    joined,
+    spans_of_widths,
+)
 
 NAMES = {"PER": "person", "ORG": "organization", "LOC": "place", "MISC": "event"}
 MAX_WIDTH = 6

@@ -29,13 +29,17 @@ from .checkpoint import Checkpoint
 from .checkpoint_files import CONFIG
 from .gliner import (
     LabelledRowMaker,
+    Places,
     Problem,
+    ProductScorer,
+    Weights,
     check_supported,
     check_tokens,
     encoder_config,
     has_any_length,
+    linear,
+    make_head,
 )
-from .gliner_head import Places, ProductScorer, Weights, linear, make_head
 from .pooling import PoolingHead, TextSlots, not_compiled
 from .probe_rows import RowMaker
 from .sentence_transformers import read_model

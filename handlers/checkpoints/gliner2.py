@@ -39,14 +39,20 @@ from .checkpoint import Checkpoint
 from .checkpoint_files import CONFIG, GLINER2_ENCODER
 from .gliner import (
     MAX_WIDTH,
+    OUTPUT,
     LabelledRowMaker,
+    Places,
     Problem,
+    SpanScorer,
+    Weights,
     check_supported,
     check_tokens,
     encoder_config,
     has_any_length,
+    linear,
+    linear_layers,
+    make_head,
 )
-from .gliner_head import OUTPUT, Places, SpanScorer, Weights, linear, linear_layers, make_head
 from .pooling import PoolingHead, TextSlots, not_compiled
 from .probe_rows import RowMaker
 from .sentence_transformers import read_model

@@ -52,8 +52,7 @@ from ..types.parameters import (
 from ..types.request import Request
 from .base import BaseTask, Label
 from .bases.labels import sigmoid, softmax
-from .bases.template_rows import PairEncoding, tokens_before, written_row
-from .bases.text_pairs import PairTask
+from .bases.text_pairs import PairEncoding, PairTask, tokens_before, written_row
 
 FORMS = '{"query": …, "texts": […]} or {"text": …, "text_pair": …}'
 LISTS = ("texts", "documents")

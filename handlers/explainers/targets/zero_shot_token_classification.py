@@ -15,11 +15,17 @@ from typing import Any
 import numpy as np
 
 from ...batching.words import WORDS
-from ...checkpoints.gliner_head import OUTPUT
+from ...checkpoints.gliner import OUTPUT
 from ...errors import BadRequest
 from ...tasks.bases.labels import sigmoid
-from ...tasks.bases.spans import FIRST, INSIDE, LAST, WordSpan
-from ...tasks.zero_shot_token_classification import ExtractionInput, Task
+from ...tasks.zero_shot_token_classification import (
+    FIRST,
+    INSIDE,
+    LAST,
+    ExtractionInput,
+    Task,
+    WordSpan,
+)
 from ...types.request import RequestState
 from ..base import AttributionTarget
 from ..bases.text import Explanation, Place, TextExplanationTarget

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hf_serve.handlers.errors import RequestTooLarge
-from hf_serve.handlers.tasks.bases.spans import (
+from hf_serve.handlers.tasks.zero_shot_token_classification import (
     MAX_CANDIDATES,
     WordSpan,
     best_spans,
