@@ -16,7 +16,7 @@ import stat
 import struct
 import unicodedata
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -260,9 +260,8 @@ class Mar:
             name = raw.decode("utf-8" if flags & UTF_8 else "ascii")
         except UnicodeDecodeError:
             raise WrongMar(self.path, f"has a name that is not UTF-8, {raw!r:.80}") from None
-        parts = name.removesuffix("/").split("/")
-        if not name.isprintable() or "\\" in name or not {"", ".", ".."}.isdisjoint(parts):
-            raise WrongMar(self.path, f"has a name that leads elsewhere, {name!r:.80}")
+        if problem := problem_of_name(name):
+            raise WrongMar(self.path, problem)
         return name
 
     def _extra(self, name: str, extra: bytes, count: int) -> tuple[int, ...]:
@@ -278,19 +277,8 @@ class Mar:
         return tuple(values)
 
     def _check_names(self) -> None:
-        """Check that no two names are one on some file system, and that no file is a folder."""
-        seen: set[str] = set()
-        folders: set[str] = set()
-        for entry in self.entries:
-            key = _folded(entry.name)
-            if key in seen:
-                raise WrongMar(self.path, f"has {entry.name} twice")
-            seen.add(key)
-            parts = key.split("/")
-            folders.update("/".join(parts[:count]) for count in range(1, len(parts)))
-        files = {_folded(each.name) for each in self.entries if not each.is_folder}
-        if both := sorted(folders & files):
-            raise WrongMar(self.path, f"has {both[0]} as a file and as a folder")
+        if found := problem_of_names([entry.name for entry in self.entries]):
+            raise WrongMar(self.path, found[-1])
 
     def _check_places(self, start: int) -> None:
         """Check that the entries fill the file up to the directory."""
@@ -344,6 +332,34 @@ class Mar:
     def _at(self, place: int, count: int) -> bytes:
         self._file.seek(place)
         return self._take(count)
+
+
+def problem_of_name(name: str) -> str | None:
+    """Return why a name is not the path of one file on every system; None if it is."""
+    parts = name.removesuffix("/").split("/")
+    if not name.isprintable() or "\\" in name or not {"", ".", ".."}.isdisjoint(parts):
+        return f"has a name that leads elsewhere, {name!r:.80}"
+    return None
+
+
+def problem_of_names(names: Sequence[str]) -> tuple[list[str], str] | None:
+    """Return two names that are one on some file system, or one of a file that is a folder, too.
+
+    With them is what is wrong; None if nothing is.
+    """
+    seen: dict[str, str] = {}
+    folders: set[str] = set()
+    for name in names:
+        key = _folded(name)
+        if key in seen:
+            return [seen[key], name], f"has {name} twice"
+        seen[key] = name
+        parts = key.split("/")
+        folders.update("/".join(parts[:count]) for count in range(1, len(parts)))
+    files = {_folded(name): name for name in names if not name.endswith("/")}
+    if both := sorted(folders & files.keys()):
+        return [files[both[0]]], f"has {both[0]} as a file and as a folder"
+    return None
 
 
 def _inflated(parts: Iterable[bytes]) -> Iterator[bytes]:

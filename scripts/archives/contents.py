@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hf_serve.handlers.checkpoints.archive_signature import SIGNATURE, SUMS, sign, sums_of
 from hf_serve.handlers.checkpoints.checkpoint_files import files_in, missing_config
+from hf_serve.handlers.checkpoints.temperature_scaling import FILE as CALIBRATION
 from hf_serve.handlers.checkpoints.trial_results import FILE as TRIALS
 from hf_serve.handlers.config.custom_file import find
 from hf_serve.handlers.config.handler_section import (
@@ -18,9 +19,11 @@ from hf_serve.handlers.config.handler_section import (
     HandlerSection,
 )
 from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig
-from hf_serve.handlers.errors import WrongCheckpoint, WrongConfig
+from hf_serve.handlers.errors import ConfigError, WrongCheckpoint, WrongConfig
+from hf_serve.handlers.export.fidelity_report import FILE as QUALITY
 from hf_serve.handlers.formats import CHOICE_FILE, Choice, check_config
 from hf_serve.handlers.formats import get as get_format
+from hf_serve.hosts.mar_reader import problem_of_name, problem_of_names
 from hf_serve.scripts.archives.manifest import HANDLER_FILE, MANIFEST_FILE, manifest
 from hf_serve.scripts.archives.serving_defaults import Values, missing_keys, with_keys, with_lines
 from hf_serve.scripts.hub.checkpoint_files import ROOT_FILES, adapter_files, checkpoint_files
@@ -39,12 +42,26 @@ from hf_serve.scripts.paths import (
 
 Contents = dict[str, Path | bytes]
 
+
+class WrongPlace(ConfigError):
+    """A file has a name that no archive can have, or a name that another file has already."""
+
+    def __init__(self, files: Contents, places: Iterable[str], problem: str) -> None:
+        sources = ((files[place], place) for place in places)
+        named = [str(each if isinstance(each, Path) else place) for each, place in sources]
+        super().__init__(
+            f"{' and '.join(f'{each!r:.200}' for each in named)} cannot be packed: the archive"
+            f" {problem}, which no program of the kit unpacks; rename a file, or leave it out."
+        )
+
+
 HANDLERS = ROOT / "handlers"
 LABELS = "index_to_name.json"
 # Folders of an archive in which the kit has files.
 RESERVED = ("handlers/", "MAR-INF/")
-# Its files in the root of an archive.
+# Its files in the root of an archive: its code and settings, and what packing finds out.
 KIT_FILES = (HANDLER_FILE, CONFIG_FILE)
+FINDINGS = (TRIALS, QUALITY, CALIBRATION, CHOICE_FILE)
 EXCLUDED = frozenset({"__pycache__", "tests"})
 
 
@@ -67,20 +84,24 @@ def contents(
     Raises:
         WrongConfig: the YAML file is invalid, or an extra file is missing or has no place.
         WrongCheckpoint: the checkpoint is missing or incomplete.
+        WrongPlace: a file has a name that an archive cannot have.
     """
     config, added = completed or complete(config_path)
     check_config(config)
+    # What an export of minutes does not change is checked before it.
+    described, extra = manifest(model_name(config_path), version), _extra(extra_files)
     parts: Contents = {
         **_checkpoint(config_path, config, build),
         **_custom_code(config_path, config),
-        **_extra(extra_files),
+        **extra,
         **{f"handlers/{place}": path for place, path in _tree(handlers)},
         HANDLER_FILE: handlers / HANDLER_FILE,
         CONFIG_FILE: with_lines(config_path.read_text("utf-8"), added).encode()
         if added
         else config_path,
-        MANIFEST_FILE: manifest(model_name(config_path), version),
+        MANIFEST_FILE: described,
     }
+    _check_places(parts)
     return dict(sorted(parts.items()))
 
 
@@ -253,7 +274,9 @@ def _all_files(config_path: Path, handler: HandlerSection, folder: Path) -> dict
     files = dict(_tree(folder))
     if not files and handler.model_name:
         raise _no_checkpoint(config_path, folder)
-    taken = sorted(name for name in files if name.startswith(RESERVED) or name == HANDLER_FILE)
+    taken = sorted(
+        name for name in files if name.startswith(RESERVED) or name in (HANDLER_FILE, *FINDINGS)
+    )
     if taken:
         raise WrongCheckpoint(
             str(folder),
@@ -291,7 +314,7 @@ def _extra(paths: Iterable[Path]) -> dict[str, Path]:
             raise WrongConfig("--extra-files", f"there is no {path}", "correct the path")
         for place, file in _tree(path) if path.is_dir() else [(path.name, path)]:
             other = found.get(place)
-            if place in KIT_FILES or place.startswith(RESERVED):
+            if place in (*KIT_FILES, *FINDINGS) or place.startswith(RESERVED):
                 raise WrongConfig(
                     "--extra-files", f"{file} has the place of a file of the kit", "rename it"
                 )
@@ -303,6 +326,19 @@ def _extra(paths: Iterable[Path]) -> dict[str, Path]:
                 )
             found[place] = file
     return found
+
+
+def _check_places(parts: Contents) -> None:
+    """Check that an archive can be unpacked on every system, as :class:`Mar` reads it.
+
+    Raises:
+        WrongPlace: a name leads elsewhere, is another one where case does not count, or a folder.
+    """
+    for place in parts:
+        if problem := problem_of_name(place):
+            raise WrongPlace(parts, [place], problem)
+    if found := problem_of_names(list(parts)):
+        raise WrongPlace(parts, *found)
 
 
 def _tree(folder: Path) -> Iterator[tuple[str, Path]]:

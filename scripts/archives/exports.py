@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock
 
 from hf_serve.handlers import formats
 from hf_serve.handlers.checkpoints.dtypes import cpu_has_bfloat16
@@ -73,17 +76,20 @@ def exported(
     requests = samples(config_path, config)
     labelled = _labelled_questions(config_path, config)
     folder = build / "exports" / build_key(config_path)
-    digest = fingerprint(config, checkpoint, [*requests, *labelled])
-    if not _is_current(folder, digest):
-        draft = folder.with_name(f".{folder.name}.draft")
-        shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir(parents=True)
-        formats.export(checkpoint, config, draft, requests)
-        if config.handler.labelled is not None:
-            formats.calibrate(checkpoint, config, draft, labelled)
-        (draft / FINGERPRINT).write_text(digest, encoding="utf-8")
-        shutil.rmtree(folder, ignore_errors=True)
-        draft.rename(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # Another command that packs the same YAML waits, and finds what this one has exported.
+    with FileLock(folder.with_name(f".{folder.name}.lock")):
+        digest = fingerprint(config, checkpoint, [*requests, *labelled])
+        if not _is_current(folder, digest):
+            draft = folder.with_name(f".{folder.name}.draft")
+            shutil.rmtree(draft, ignore_errors=True)
+            draft.mkdir()
+            formats.export(checkpoint, config, draft, requests)
+            if config.handler.labelled is not None:
+                formats.calibrate(checkpoint, config, draft, labelled)
+            (draft / FINGERPRINT).write_text(digest, encoding="utf-8")
+            shutil.rmtree(folder, ignore_errors=True)
+            draft.rename(folder)
     files = (path for path in folder.rglob("*") if path.is_file())
     return {
         path.relative_to(folder).as_posix(): path for path in files if not path.name.startswith(".")
@@ -148,9 +154,10 @@ def fingerprint(config: ModelConfig, checkpoint: Path, requests: Sequence[Any]) 
     digest.update(f"{config.handler.dtype == 'auto' and cpu_has_bfloat16()} {_code()}".encode())
     if config.handler.custom and Path(config.handler.custom).is_file():
         digest.update(Path(config.handler.custom).read_bytes())
-    for path in sorted(checkpoint.iterdir()):
-        stat = path.stat()
-        digest.update(f"{path.name} {stat.st_size} {stat.st_mtime_ns}".encode())
+    # Also those in folders, such as the layers of a sentence transformer.
+    for path in sorted(each for each in checkpoint.rglob("*") if each.is_file()):
+        stat, name = path.stat(), path.relative_to(checkpoint)
+        digest.update(os.fsencode(f"{name} {stat.st_size} {stat.st_mtime_ns}"))
     return digest.hexdigest()
 
 

@@ -158,4 +158,7 @@ class TrialRecords:
         self._folder.mkdir(parents=True, exist_ok=True)
         for path in self._folder.glob(f"{self._name}.*.json"):
             path.unlink(missing_ok=True)
-        self.path.write_bytes(record)
+        # Another process that packs the same files reads all of it, or nothing.
+        draft = self._folder / f".{self._name}.{os.getpid()}"
+        draft.write_bytes(record)
+        draft.replace(self.path)

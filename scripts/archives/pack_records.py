@@ -19,6 +19,7 @@ from site import getsitepackages
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hf_serve.handlers.checkpoints.dtypes import cpu_flags
+from hf_serve.handlers.errors import KitError
 
 DEVICES = Path("/dev")
 ACCELERATORS = ("nvidia*", "kfd", "neuron*", "dri/*", "accel*")
@@ -105,7 +106,7 @@ class PackRecord:
         digest = hashlib.sha256(f"{self.options!r} {_machine()!r}".encode())
         for path in paths:
             for each in _walk(path):
-                digest.update(_stamp(each).encode())
+                digest.update(os.fsencode(_stamp(each)))
         return digest.hexdigest()
 
     def _remove_others(self) -> None:
@@ -121,14 +122,43 @@ class PackRecord:
         return self.build / "packed" / f"{self.target.name}.{key}.json"
 
 
+class FilesChanged(KitError):
+    """A file was written while it was packed."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"{path} was changed while it was packed; pack again once nothing writes to it."
+        )
+
+
+class Snapshot:
+    """The state of files before they are read, to find out later whether they have changed."""
+
+    def __init__(self, files: Iterable[Path]) -> None:
+        self._stamps = {path: _stamp(path) for path in files}
+
+    def check(self) -> None:
+        """Check that no file has changed.
+
+        Raises:
+            FilesChanged: one has.
+        """
+        for path, stamp in self._stamps.items():
+            if _stamp(path) != stamp:
+                raise FilesChanged(path)
+
+
 def _walk(path: Path) -> Iterator[Path]:
-    """Yield a path and, of a folder, what is in it; links to other folders are not followed."""
+    """Yield a path and, of a folder, what is in it.
+
+    Links to folders are followed, as packing does, unless they lead to a folder that they are in.
+    """
     yield path
     if path.is_dir():
         for each in sorted(path.iterdir()):
             if each.name in IGNORED:
                 continue
-            if each.is_symlink():
+            if each.is_symlink() and each.parent.resolve().is_relative_to(each.resolve()):
                 yield each
             else:
                 yield from _walk(each)

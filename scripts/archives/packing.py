@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import errno
+import re
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from filelock import FileLock, Timeout
 
 from hf_serve.handlers.checkpoints.temperature_scaling import FILE as CALIBRATION
 from hf_serve.handlers.checkpoints.temperature_scaling import CalibrationReport
@@ -36,10 +41,13 @@ from hf_serve.scripts.archives.contents import (
 )
 from hf_serve.scripts.archives.load_check import SharedImports, TrialRecords, check_loads
 from hf_serve.scripts.archives.model_store import versioned as versioned_name
-from hf_serve.scripts.archives.pack_records import Packed, PackRecord
+from hf_serve.scripts.archives.pack_records import Packed, PackRecord, Snapshot
 from hf_serve.scripts.archives.serving_defaults import Values
 from hf_serve.scripts.hub.staging import InsufficientDiskSpace
 from hf_serve.scripts.paths import BUILD, MODEL_STORE, build_key, build_of, model_name
+
+# The file that a running command has locked in its folder of drafts.
+LOCK = ".lock"
 
 
 @dataclass(frozen=True)
@@ -95,6 +103,8 @@ def pack(
     Raises:
         WrongConfig: the YAML file is invalid.
         WrongCheckpoint: the checkpoint is missing or incomplete.
+        WrongPlace: a file has a name that an archive cannot have.
+        FilesChanged: a file was written meanwhile; nothing is left of the archive.
         InsufficientDiskSpace: the disk is full; nothing is left of the archive.
         UnreadableKey: there is no key in the file of `signing_key`.
         ArchiveLoadError: the archive does not load; it is discarded.
@@ -115,9 +125,11 @@ def pack(
         before = record.state(inputs)
         build = build or build_of(export_path)
         files, added = source.files(build)
+        snapshot = Snapshot(each for each in files.values() if isinstance(each, Path))
+        files = with_sums(files, signing_key)
         check = partial(check_loads, name=name, shared_imports=shared_imports)
         records = TrialRecords(build, build_key(config_path), sums_in(files))
-        draft = _Draft(files, records, signing_key)
+        draft = _Draft(files, records, signing_key, snapshot)
         made, parts = draft.install(place, check if checked else None, keeps=keeps)
         packed = _packed(parts, place.path, records.path, build)
         if archive_format == "mar":
@@ -163,13 +175,13 @@ class _Source:
     def files(self, build: Path) -> tuple[Contents, Values]:
         """Return the files of the archive, and the keys that its YAML has in addition.
 
-        The results of the trials at load are not among the files.
+        The sums and the results of the trials at load are not among the files.
         """
         completed = complete(self.config_path)
         files = contents(
             self.config_path, self.version, self.extra_files, self.handlers, build, completed
         )
-        return with_sums(files, self.signing_key), completed[1]
+        return files, completed[1]
 
 
 @dataclass(frozen=True)
@@ -200,11 +212,13 @@ class _Draft:
     Attributes:
         untried: its files, without the results of the trials at load.
         records: the results of earlier trials.
+        snapshot: the state of the files before their sums were computed.
     """
 
     untried: Contents
     records: TrialRecords
     signing_key: Path | None
+    snapshot: Snapshot
 
     def install(
         self, place: _Place, check: Callable[[Path], bytes | None] | None, *, keeps: bool
@@ -219,19 +233,24 @@ class _Draft:
         if keeps and is_current_mar(place.path, parts):
             return False, parts
         place.path.parent.mkdir(parents=True, exist_ok=True)
-        # Hidden, so that a TorchServe that loads the whole store ignores it.
-        with TemporaryDirectory(prefix=f".{place.name}-", dir=place.path.parent) as folder:
-            scratch = Path(folder)
+        with _scratch_folder(place.path.parent, place.path.name) as scratch:
             draft = scratch / place.path.name
-            place.write(draft, parts)
+            self._write(place, draft, parts)
             found = check(place.container.unpack(draft, scratch / "unpacked")) if check else None
             if found and found != parts.get(TRIALS):
                 self.records.write(found)
                 _remove(draft)
                 parts = self._with_trials(found)
-                place.write(draft, parts)
+                self._write(place, draft, parts)
             _replace(draft, place.path, scratch)
         return True, parts
+
+    def _write(self, place: _Place, draft: Path, parts: Contents) -> None:
+        """Write an archive whose files have the sums that are in it."""
+        try:
+            place.write(draft, parts)
+        finally:
+            self.snapshot.check()
 
     def _with_trials(self, found: bytes | None) -> Contents:
         return with_trials(self.untried, found, self.signing_key)
@@ -271,6 +290,41 @@ def _remove(draft: Path) -> None:
 
 
 def _replace(draft: Path, target: Path, scratch: Path) -> None:
-    if target.is_dir():
-        target.rename(scratch / "previous")
-    draft.replace(target)
+    """Put an archive in its place; another command may do so meanwhile, and the last one stays."""
+    for number in count():
+        previous = scratch / f"previous-{number}"
+        if target.is_dir():
+            with suppress(FileNotFoundError):
+                target.rename(previous)
+        try:
+            draft.replace(target)
+            return
+        except OSError:
+            if target.is_dir():
+                continue
+            if previous.is_dir():
+                previous.rename(target)
+            raise
+
+
+@contextmanager
+def _scratch_folder(store: Path, name: str) -> Iterator[Path]:
+    """Yield a new folder in a store, and remove folders that killed commands have left.
+
+    It is hidden, so that a TorchServe that loads the whole store ignores it.
+    """
+    _remove_abandoned(store, name)
+    with (
+        TemporaryDirectory(prefix=f".{name}-", dir=store) as folder,
+        FileLock(Path(folder, LOCK)),
+    ):
+        yield Path(folder)
+
+
+def _remove_abandoned(store: Path, name: str) -> None:
+    """Remove folders with drafts of an archive that no running command writes."""
+    scratch = re.compile(rf"\.{re.escape(name)}-[a-z0-9_]{{8}}")
+    for lock in store.glob(f".*/{LOCK}"):
+        if scratch.fullmatch(lock.parent.name):
+            with suppress(Timeout, OSError), FileLock(lock, timeout=0):
+                shutil.rmtree(lock.parent)

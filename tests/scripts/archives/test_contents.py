@@ -9,7 +9,7 @@ from hf_serve.handlers.config.model_config import CONFIG_FILE
 from hf_serve.handlers.errors import WrongCheckpoint, WrongConfig
 from hf_serve.handlers.export.fidelity_report import FidelityReport
 from hf_serve.handlers.formats import Choice
-from hf_serve.scripts.archives.contents import contents, sources_of
+from hf_serve.scripts.archives.contents import WrongPlace, contents, sources_of
 from hf_serve.scripts.archives.manifest import HANDLER_FILE
 from tests import tiny
 from tests.sentences import refused
@@ -163,7 +163,10 @@ def test_a_missing_extra_file_is_an_error(config_path: Path, handlers: Path) -> 
         contents(config_path, extra_files=[Path("nowhere.txt")], handlers=handlers)
 
 
-@pytest.mark.parametrize("name", [CONFIG_FILE, HANDLER_FILE, "handlers/engine.py"])
+@pytest.mark.parametrize(
+    "name",
+    [CONFIG_FILE, HANDLER_FILE, "handlers/engine.py", "quality.json", "trials.json"],
+)
 def test_an_extra_file_is_no_file_of_the_kit(
     tmp_path: Path, config_path: Path, handlers: Path, name: str
 ) -> None:
@@ -172,6 +175,37 @@ def test_an_extra_file_is_no_file_of_the_kit(
     file.touch()
     with refused(WrongConfig, "--extra-files", str(file)):
         contents(config_path, extra_files=[tmp_path / "more"], handlers=handlers)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("handlers", "a folder"),
+        ("Model-Config.yaml", "twice"),
+        ("CONFIG.json", "twice"),
+        ("config.json/notes.txt", "a folder"),
+        ("a\\b", "elsewhere"),
+        ("a\nb", "elsewhere"),
+        ("\udcff.txt", "elsewhere"),
+    ],
+)
+def test_no_archive_has_a_name_that_no_program_of_the_kit_unpacks(
+    tmp_path: Path, config_path: Path, handlers: Path, name: str, said: str
+) -> None:
+    """Without the check of its load, such an archive would be in the store."""
+    file = tmp_path / "more" / name
+    file.parent.mkdir(parents=True)
+    file.touch()
+    with refused(WrongPlace, said):
+        contents(config_path, extra_files=[tmp_path / "more"], handlers=handlers)
+
+
+@pytest.mark.parametrize("version", ["", " ", "a/b", "1.0\n", "-1", "ü"])
+def test_a_version_that_no_url_can_have_is_refused(
+    config_path: Path, handlers: Path, version: str
+) -> None:
+    with refused(WrongConfig, "--version"):
+        contents(config_path, version, handlers=handlers)
 
 
 def test_two_extra_files_of_one_name_are_refused(
@@ -247,11 +281,15 @@ def test_own_code_in_a_checkpoint_is_found_there(tmp_path: Path, handlers: Path)
     assert "batchSize: 1" in bytes(parts["model-config.yaml"]).decode()
 
 
-def test_a_file_in_the_place_of_the_kit_is_refused(tmp_path: Path, handlers: Path) -> None:
-    (tmp_path / "model" / "handlers").mkdir(parents=True)
-    (tmp_path / "model" / "handlers" / "own.py").write_text("", encoding="utf-8")
+@pytest.mark.parametrize("name", ["handlers/own.py", "quality.json", "calibration.json"])
+def test_a_file_in_the_place_of_the_kit_is_refused(
+    tmp_path: Path, handlers: Path, name: str
+) -> None:
+    place = tmp_path / "model" / name
+    place.parent.mkdir(parents=True)
+    place.write_text("", encoding="utf-8")
     (tmp_path / "model" / "handler.py").write_text("class EndpointHandler: ...", encoding="utf-8")
     keys = {"mode": "custom", "custom": "handler.py"}
     path = write_yaml(tmp_path / "own.yaml", tmp_path / "model", **keys)
-    with refused(WrongCheckpoint, "handlers/own.py"):
+    with refused(WrongCheckpoint, name):
         contents(path, handlers=handlers)

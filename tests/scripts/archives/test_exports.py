@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Semaphore
 from typing import Any
 
 import pytest
@@ -74,6 +76,43 @@ def test_keys_of_serving_alone_keep_an_export(kept: Kept, keys: Any, handler: An
 @pytest.mark.parametrize("handler", [{"max_length": 16}, {"save_mode": "onnx"}])
 def test_keys_of_the_model_do_not(kept: Kept, handler: dict[str, Any]) -> None:
     assert not kept(**handler)
+
+
+def test_a_file_in_a_folder_of_the_checkpoint_does_not(kept: Kept, tmp_path: Path) -> None:
+    """The time of a folder stays the same where a file in it is written again."""
+    layer = tmp_path / "model" / "2_Dense" / "model.safetensors"
+    layer.parent.mkdir()
+    layer.write_bytes(b"1")
+    assert not kept()
+    layer.write_bytes(b"23")
+    assert not kept()
+    assert kept()
+
+
+def test_a_yaml_is_exported_once_by_commands_that_run_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exports: list[Path] = []
+
+    def export(checkpoint: Path, config: ModelConfig, target: Path, samples: Any) -> None:
+        exports.append(target)
+        assert all(started.acquire(timeout=9) for _ in range(2))
+        (target / "model.pt").write_text("whole")
+
+    monkeypatch.setattr("hf_serve.handlers.formats.export", export)
+    (tmp_path / "rows.jsonl").write_text('{"inputs": "Ada sings"}', encoding="utf-8")
+    own = {"mode": MODE, "save_mode": "torchscript", "calibration": "rows.jsonl"}
+    config = ModelConfig.parse({"handler": own})
+    model, started = tiny.write(tmp_path / "model", MODE), Semaphore(0)
+
+    def ask(_: int) -> str:
+        started.release()
+        files = exported(tmp_path / "m.yaml", config, model, tmp_path / "build")
+        return files["model.pt"].read_text()
+
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(ask, range(2))) == ["whole"] * 2
+    assert len(exports) == 1
 
 
 def test_code_that_an_export_does_not_run_keeps_it(code: Path, kept: Kept) -> None:

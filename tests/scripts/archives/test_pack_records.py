@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import sleep
+from zipfile import ZipFile
 
 import pytest
 
@@ -128,3 +129,28 @@ def test_an_unchanged_archive_is_found_without_torch_and_numpy(
 def test_builds_are_kept_where_archives_are_put(tmp_path: Path) -> None:
     assert build_of(MODEL_STORE) == build_of(ROOT / "scripts" / ".." / "model_store") == BUILD
     assert build_of(tmp_path / "store").is_relative_to(tmp_path)
+
+
+def test_a_file_behind_a_link_to_a_folder_is_one_of_those_that_are_packed(
+    tmp_path: Path, config_path: Path, handlers: Path
+) -> None:
+    notes, extra = tmp_path / "elsewhere" / "notes.txt", tmp_path / "extra"
+    notes.parent.mkdir()
+    notes.write_text("first")
+    extra.mkdir()
+    (extra / "linked").symlink_to(notes.parent)
+    (notes.parent / "up").symlink_to(extra)
+    pack_it = partial(
+        pack,
+        config_path,
+        export_path=tmp_path / "store",
+        extra_files=[extra],
+        handlers=handlers,
+        build=tmp_path / "build",
+        checked=False,
+    )
+    sleep(SETTLED_NS / 1e9)
+    pack_it()
+    notes.write_text("second")
+    with ZipFile(pack_it().path) as archive:
+        assert archive.read("linked/notes.txt") == b"second"

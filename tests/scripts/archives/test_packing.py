@@ -8,12 +8,16 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
+from filelock import FileLock
 
-from hf_serve.scripts.archives.archive_formats import ARCHIVE_FORMATS
+from hf_serve.handlers.errors import WrongConfig
+from hf_serve.scripts.archives.archive_formats import ARCHIVE_FORMATS, FormatName
 from hf_serve.scripts.archives.load_check import ArchiveLoadError
-from hf_serve.scripts.archives.packing import pack
+from hf_serve.scripts.archives.pack_records import FilesChanged
+from hf_serve.scripts.archives.packing import LOCK, pack
 from hf_serve.scripts.hub.staging import InsufficientDiskSpace
 from hf_serve.scripts.installation import ROOT
 from tests import tiny
@@ -198,3 +202,99 @@ def test_a_full_disk_is_said_and_leaves_nothing(
     with refused(InsufficientDiskSpace, 0):
         pack(config_path, export_path=store, handlers=handlers, checked=False)
     assert not list(store.iterdir())
+
+
+@pytest.mark.parametrize("archive_format", ["mar", "tgz", "no-archive"])
+@pytest.mark.parametrize("change", ["same size", "shorter", "removed"])
+def test_a_file_that_changes_while_it_is_packed_is_no_part_of_an_archive(
+    tmp_path: Path,
+    config_path: Path,
+    weightless: Path,
+    handlers: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    archive_format: FormatName,
+    change: str,
+) -> None:
+    """Its sum is computed before it is written, so that the archive would not be what it says."""
+    file = weightless / "tokenizer.json"
+
+    def write(*arguments: Any) -> None:
+        if change == "removed":
+            file.unlink()
+        else:
+            file.write_text("[]" if change == "same size" else "0")
+        known.write(*arguments)
+
+    known = ARCHIVE_FORMATS[archive_format]
+    monkeypatch.setitem(ARCHIVE_FORMATS, archive_format, dataclasses.replace(known, write=write))
+    with refused(FilesChanged, "tokenizer.json"):
+        pack(
+            config_path,
+            archive_format=archive_format,
+            export_path=tmp_path / "store",
+            handlers=handlers,
+            checked=False,
+        )
+    assert not list((tmp_path / "store").iterdir())
+
+
+def test_drafts_of_a_command_that_was_killed_are_removed_and_those_of_others_stay(
+    tmp_path: Path, config_path: Path, handlers: Path
+) -> None:
+    names = ".qa.mar-killed00", ".qa.mar-running0", ".qa.mar-large.mar-killed00", ".qa.mar-other000"
+    drafts = [tmp_path / name for name in names]
+    for draft in drafts:
+        draft.mkdir()
+        (draft / LOCK).touch()
+    (drafts[-1] / LOCK).unlink()
+    with FileLock(drafts[1] / LOCK):
+        pack(config_path, export_path=tmp_path, handlers=handlers, checked=False)
+    assert [draft.exists() for draft in drafts] == [False, True, True, True]
+
+
+def test_a_folder_takes_the_place_of_one_that_another_command_has_just_packed(
+    tmp_path: Path, config_path: Path, handlers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace = Path.replace
+
+    def replace_late(path: Path, target: Path) -> Path:
+        monkeypatch.setattr(Path, "replace", replace)
+        (target / "handlers").mkdir(parents=True)
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", replace_late)
+    folder = pack(
+        config_path,
+        archive_format="no-archive",
+        export_path=tmp_path,
+        handlers=handlers,
+        checked=False,
+    ).path
+    assert (folder / "MAR-INF" / "MANIFEST.json").is_file()
+
+
+@pytest.mark.parametrize("seconds", ["x", "1e9", "4354819200", "9" * 30])
+def test_a_time_that_no_archive_can_have_is_named(
+    tmp_path: Path,
+    config_path: Path,
+    handlers: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: str,
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", seconds)
+    with refused(WrongConfig, "SOURCE_DATE_EPOCH", seconds):
+        pack(config_path, export_path=tmp_path, handlers=handlers, checked=False)
+
+
+@pytest.mark.parametrize("seconds", ["-1", "0", "4354819199"])
+def test_the_time_of_an_archive_is_one_of_the_zip_format(
+    tmp_path: Path,
+    config_path: Path,
+    handlers: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: str,
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", seconds)
+    archive = pack(config_path, export_path=tmp_path, handlers=handlers, checked=False).path
+    years = {entry.date_time[0] for entry in zipfile.ZipFile(archive).infolist()}
+    assert years <= {1980, 2107}
