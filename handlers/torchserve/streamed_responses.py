@@ -26,10 +26,18 @@ from ..http.response import HttpResponse, error_response, has_failed
 from ..process.deadline import Deadline
 from ..process.resources import FreedMemory
 from ..process.threads import NoThread, start_thread
-from ..process.watchdog import Watchdog, end_worker
 from ..telemetry.metrics import Meter, MetricsReporter
 from ..telemetry.tracing import TracedMeter, Tracer
-from .worker import Headers, Worker, headers_of, log_failure, require_single_worker, set_response
+from .worker import (
+    Headers,
+    Watchdog,
+    Worker,
+    end_worker,
+    headers_of,
+    log_failure,
+    require_single_worker,
+    set_response,
+)
 
 # Parts that come within this time, in seconds, belong to one step.
 SAME_STEP = 0.01

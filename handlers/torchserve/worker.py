@@ -1,4 +1,7 @@
-"""A worker of TorchServe: the loaded model of its archive, and what it needs for each batch."""
+"""A worker of TorchServe: the loaded model of its archive, and what it needs for each batch.
+
+A worker that hangs or whose accelerator failed ends, and TorchServe starts a new one.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,17 @@ import json
 import logging
 import os
 import re
+import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 import psutil
 from ts.handler_utils.utils import send_intermediate_predict_response
@@ -30,8 +37,7 @@ from ..process.deadline import Deadline
 from ..process.packages import require_package
 from ..process.ranks import RequestBroadcast, SharedRequest, has_other_machines, is_rank0
 from ..process.resources import FreedMemory
-from ..process.threads import ThreadShare
-from ..process.watchdog import Watchdog, end_worker
+from ..process.threads import NoThread, ThreadShare, start_thread
 from ..telemetry import tracing
 from ..telemetry.metrics import Meter, MetricsReporter
 from ..telemetry.tracing import TracedMeter
@@ -425,3 +431,109 @@ def _content(item: Any, *, tensors: bool) -> Any:
 def _as_text(value: Any) -> Any:
     """Return the text of bytes; what is not UTF-8 becomes surrogates, which no text may have."""
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
+
+
+# How often the thread looks at the batches that run, in seconds.
+INTERVAL = 0.5
+# The innermost calls of a thread that are logged.
+LOGGED_CALLS = 30
+# Seconds in which TorchServe passes on the responses that it was sent, and reports the
+# last metrics.
+LAST_RESPONSES_SECONDS = 1.0
+
+
+class Watchdog:
+    """Ends a batch that hangs before TorchServe kills the worker without a trace in the log.
+
+    It watches batches in a thread, which starts with the first batch.
+
+    A thread that hangs outside of Python and keeps its lock stops this one, too; TorchServe's
+    `responseTimeout` remains.
+
+    Args:
+        seconds: how long a batch may take since its deadline started.
+        on_hang: called once, in that thread.
+        interval: how often it looks at them, in seconds.
+    """
+
+    def __init__(
+        self, seconds: float, on_hang: Callable[[], None], interval: float = INTERVAL
+    ) -> None:
+        self._seconds, self._on_hang, self._interval = seconds, on_hang, interval
+        self._lock = threading.Lock()
+        self._watched: dict[int, Deadline] = {}
+        self._has_work = threading.Event()
+        self._is_started = False
+
+    @contextmanager
+    def watch(self, deadline: Deadline) -> Iterator[None]:
+        """Watch the block; its time starts again when its deadline does."""
+        key = id(deadline)
+        with self._lock:
+            self._watched[key] = deadline
+            if not self._is_started:
+                self._start()
+        self._has_work.set()
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._watched[key]
+
+    def _start(self) -> None:
+        # Where the process cannot have a thread now, the next batch tries again.
+        with suppress(NoThread):
+            start_thread("watchdog", self._run)
+            self._is_started = True
+
+    def _run(self) -> None:
+        while not self._is_hanging():
+            self._has_work.wait()
+            time.sleep(self._interval)
+
+    def _is_hanging(self) -> bool:
+        """Return whether a batch hangs; one that ends meanwhile waits for what is done about it."""
+        with self._lock:
+            if not self._watched:
+                self._has_work.clear()
+            if not any(each.age > self._seconds for each in self._watched.values()):
+                return False
+            logger.error(
+                "A batch takes longer than %g s; its worker ends. %s", self._seconds, call_stacks()
+            )
+            self._on_hang()
+            return True
+
+
+def call_stacks() -> str:
+    """Return where each thread of this process is, without values: file, line and function."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    stacks = (
+        f"{names.get(number, number)} at {_calls(frame)}"
+        for number, frame in sys._current_frames().items()
+        if number != threading.get_ident()
+    )
+    return "; ".join(stacks)
+
+
+def _calls(frame: FrameType | None) -> str:
+    calls: list[str] = []
+    while frame and len(calls) < LOGGED_CALLS:
+        code = frame.f_code
+        calls.append(f"{Path(code.co_filename).name}:{frame.f_lineno} {code.co_name}")
+        frame = frame.f_back
+    return " > ".join(reversed(calls))
+
+
+def end_worker() -> NoReturn:
+    """End this process, without a clean-up that would use the accelerator and could hang.
+
+    TorchServe must be waiting for a response: a worker that ends between two batches takes the
+    requests with it that TorchServe is collecting for the next one, and their clients wait forever.
+    """
+    logger.error(
+        "The accelerator or the model failed; this worker ends, and TorchServe starts a new one"
+    )
+    time.sleep(LAST_RESPONSES_SECONDS)
+    sys.stdout.flush()
+    os._exit(1)

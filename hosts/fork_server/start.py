@@ -77,7 +77,6 @@ KIT_MODULES = (
     "handlers.protocols.*",
     "handlers.process.ranks",
     "handlers.process.threads",
-    "handlers.process.watchdog",
     "handlers.telemetry.tracing",
     "handlers.torchserve.*",
     "handlers.worker_start",

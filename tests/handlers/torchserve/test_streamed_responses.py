@@ -16,9 +16,9 @@ from ts.protocol.otf_message_handler import create_predict_response
 
 from hf_serve.handlers.generation.batch_scheduler import BatchScheduler
 from hf_serve.handlers.process.resources import FreedMemory
-from hf_serve.handlers.process.watchdog import Watchdog
 from hf_serve.handlers.telemetry.metrics import MetricsReporter
 from hf_serve.handlers.torchserve.streamed_responses import StreamedResponses
+from hf_serve.handlers.torchserve.worker import Watchdog
 from tests.serving import Served, read_json
 from tests.threads import without_threads
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from hf_serve.handlers.process.deadline import Deadline
-from hf_serve.handlers.process.watchdog import Watchdog, call_stacks
+from hf_serve.handlers.torchserve.worker import Watchdog, call_stacks
 from tests.clock import Clock
 from tests.threads import without_threads
 from tests.waiting import wait_for
@@ -71,12 +71,12 @@ def test_the_stacks_of_threads_have_no_values() -> None:
 
 WORKER = """
 import atexit, logging, sys
-from hf_serve.handlers.process import watchdog
+from hf_serve.handlers.torchserve import worker
 
 logging.basicConfig(stream=sys.stdout)
 atexit.register(print, "cleaned up")
-watchdog.LAST_RESPONSES_SECONDS = 0
-watchdog.end_worker()
+worker.LAST_RESPONSES_SECONDS = 0
+worker.end_worker()
 """
 
 
