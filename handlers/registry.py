@@ -215,7 +215,7 @@ PROTOCOLS = Registry(
         "open_inference",
         "kserve_v1",
         "unknown_path",
-        "openai.without_path",
+        "openai.without_path = openai:WithoutPath",
         "hugging_face",
         "legacy",
     ),
