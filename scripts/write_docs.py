@@ -36,8 +36,7 @@ from hf_serve.handlers.config.handler_section import (
 from hf_serve.handlers.config.model_config import ModelConfig, Torchrun, TorchServeSection
 from hf_serve.handlers.errors import WrongConfig
 from hf_serve.handlers.formats.base import BaseFormat
-from hf_serve.handlers.generation.parameter_spec import specs_of
-from hf_serve.handlers.generation.parameters import GenerationParameters
+from hf_serve.handlers.generation.parameters import GenerationParameters, specs_of
 from hf_serve.handlers.protocols import text_generation_inference
 from hf_serve.handlers.protocols.base import EMPTY, Key, KeyTable
 from hf_serve.handlers.registry import EXPLANATION_TARGETS

@@ -39,13 +39,13 @@ from ..export.fidelity_report import FidelityReport
 from ..export.manifest import FILE as MANIFEST
 from ..export.manifest import ExportManifest, Signature
 from ..export.quantize import AccuracyTarget, Quantized, quantize, split_fused_layers
+from ..generation.backends.base import BLOCK, cache_blocks, longest_sequence
 from ..generation.backends.openvino_genai import (
     GrammarTrials,
     OpenVinoGenAiModel,
     VectorsOf,
     check_generation_config,
 )
-from ..generation.backends.settings import BLOCK, cache_blocks, longest_sequence
 from ..generation.generator import end_tokens
 from ..generation.grammar import token_bytes
 from ..generation.message import MARKS

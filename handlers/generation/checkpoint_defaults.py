@@ -16,8 +16,7 @@ from transformers import GenerationConfig, PreTrainedConfig, SequenceBiasLogitsP
 from ..config.messages import quote
 from ..errors import WrongCheckpoint, summarize
 from ..process.packages import is_installed
-from .parameter_spec import Bounds, bounds_of, specs_of
-from .parameters import SamplingParameters
+from .parameters import Bounds, SamplingParameters, bounds_of, specs_of
 
 FILE = "generation_config.json"
 MAX_INT = 2**31 - 1

@@ -47,8 +47,7 @@ from .logits_processors import (
     prompt_scores,
 )
 from .message import MessageSyntax
-from .parameter_spec import specs_of
-from .parameters import GenerationParameters
+from .parameters import GenerationParameters, specs_of
 from .stopping import (
     BeamCriterion,
     DeadlineCriterion,

@@ -24,8 +24,7 @@ from ..errors import (
     RequestTooLarge,
     Unprocessable,
 )
-from ..generation.parameter_spec import specs_of
-from ..generation.parameters import GenerationParameters
+from ..generation.parameters import GenerationParameters, specs_of
 from ..http.request import HttpRequest
 from ..http.response import HttpResponse, encode_json
 from ..http.streams import SERVER_SENT_EVENTS

@@ -41,10 +41,9 @@ from ..batch_scheduler import BatchScheduler
 from ..generator import Generator, Prompt, end_tokens
 from ..grammar import CompileCache, TooBusyToCompile
 from ..json_schemas import Schema, relaxed, schemas_in
-from ..parameter_spec import Beams, ParameterSpec
+from ..parameters import Beams, ParameterSpec
 from ..text_grammar import TextGrammar
-from .process import BackendModel, BackendProcess, BackendProgram
-from .settings import (
+from .base import (
     BLOCK,
     MAX_SEED,
     SAMPLING_PARAMETERS,
@@ -52,6 +51,7 @@ from .settings import (
     effective_settings,
     unsupported_message,
 )
+from .process import BackendModel, BackendProcess, BackendProgram
 
 PROGRAM = BackendProgram(
     "openvino-genai",

@@ -34,10 +34,16 @@ from ..batch_scheduler import BatchScheduler
 from ..checkpoint_defaults import FILE_SETTINGS
 from ..generator import Generator, Prompt, end_tokens
 from ..parameters import GenerationParameters
-from .base import GenerationBackend, NewTokens, Receive, run_sequences
+from .base import BLOCK as CACHE_BLOCK
+from .base import (
+    SAMPLING_PARAMETERS,
+    GenerationBackend,
+    NewTokens,
+    Receive,
+    cache_blocks,
+    run_sequences,
+)
 from .prefixes import waits_for_prefix
-from .settings import BLOCK as CACHE_BLOCK
-from .settings import SAMPLING_PARAMETERS, cache_blocks
 
 logger = logging.getLogger(__name__)
 

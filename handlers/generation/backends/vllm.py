@@ -43,11 +43,9 @@ from ...model import Model
 from ...process.threads import LazyLoad
 from ...types.model_info import GenerationInfo
 from ..generator import Prompt, end_tokens
-from ..parameter_spec import ParameterSpec
-from ..parameters import MAX_TOP_TOKENS, GenerationParameters
+from ..parameters import MAX_TOP_TOKENS, GenerationParameters, ParameterSpec
 from ..text_grammar import TextGrammar
-from .process import BackendModel, BackendProcess, BackendProgram
-from .settings import (
+from .base import (
     GIGABYTE,
     MAX_SEED,
     SAMPLING_PARAMETERS,
@@ -59,6 +57,7 @@ from .settings import (
     unsupported_message,
     unsupported_parameters,
 )
+from .process import BackendModel, BackendProcess, BackendProgram
 
 logger = logging.getLogger(__name__)
 

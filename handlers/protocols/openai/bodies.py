@@ -29,8 +29,13 @@ from typing_extensions import TypedDict
 from ...config.messages import enumerate_names, shorten
 from ...errors import BadRequest, Unprocessable
 from ...generation.chat import with_plain_parts
-from ...generation.parameter_spec import ParameterSpec, specs_of
-from ...generation.parameters import GenerationParameters, NotNegative, TopTokens
+from ...generation.parameters import (
+    GenerationParameters,
+    NotNegative,
+    ParameterSpec,
+    TopTokens,
+    specs_of,
+)
 from ...types.request import TokenIds
 from ...types.structured_output import NamedTool
 from ..base import Key, KeyTable, honoured, ignored, refused

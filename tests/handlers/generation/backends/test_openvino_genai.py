@@ -27,8 +27,7 @@ from hf_serve.handlers.errors import (
     WrongCheckpoint,
 )
 from hf_serve.handlers.formats.openvino import LONGEST_WHOLE_PROMPT
-from hf_serve.handlers.generation.backends.base import NewTokens, RunningSequence
-from hf_serve.handlers.generation.backends.settings import BLOCK
+from hf_serve.handlers.generation.backends.base import BLOCK, NewTokens, RunningSequence
 from hf_serve.handlers.process.deadline import Deadline
 from hf_serve.handlers.types.request import Request, TextStream
 from tests import tiny

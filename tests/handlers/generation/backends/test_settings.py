@@ -12,8 +12,8 @@ import torch
 from hf_serve.handlers.checkpoints.checkpoint import Checkpoint
 from hf_serve.handlers.checkpoints.model_spec import ModelSpec
 from hf_serve.handlers.config.model_config import ModelConfig
-from hf_serve.handlers.generation.backends import settings
-from hf_serve.handlers.generation.backends.settings import bytes_per_token, cache_bytes
+from hf_serve.handlers.generation.backends import base
+from hf_serve.handlers.generation.backends.base import bytes_per_token, cache_bytes
 from hf_serve.handlers.types.model_info import ModelOutputs
 
 MODE = "text_generation"
@@ -46,7 +46,7 @@ def spec(checkpoint: Callable[..., Path]) -> Callable[..., ModelSpec]:
 @pytest.fixture(autouse=True)
 def memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with little memory and two GPUs, each with twice as much free."""
-    monkeypatch.setattr(settings, "memory_limit", lambda: FREE)
+    monkeypatch.setattr(base, "memory_limit", lambda: FREE)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (2 * FREE, 9 * FREE))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
 
