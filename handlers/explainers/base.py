@@ -20,6 +20,7 @@ from ..batching.padding import Batch
 from ..batching.rows import BaseRow, Row
 from ..checkpoints.sentence_transformers import SIMILARITIES
 from ..process.deadline import Deadline
+from ..process.ranks import seeded
 
 RowT = TypeVar("RowT", bound=BaseRow, default=Row)
 SegmentsT = TypeVar("SegmentsT", bound=Sized, default=Sequence[Any])
@@ -348,3 +349,36 @@ class BaseExplainer(ABC):
     def batch_key(self, settings: Any) -> Hashable:
         """Return the settings that targets must have in common to be attributed together."""
         return settings.n_steps, settings.n_samples
+
+
+class PerturbationExplainer(BaseExplainer):
+    """Explains by a method of Captum that takes masks of features.
+
+    Attributes:
+        captum_class: the name of its class in `captum.attr`.
+    """
+
+    captum_class: ClassVar[str]
+    needs_gradients = False
+    complete = True
+
+    @torch.no_grad()
+    def attribute(self, batch: AttributionBatch, settings: Any) -> list[Attribution]:
+        from captum import attr  # noqa: PLC0415 - at the first explanation
+
+        feature_mask = batch.feature_mask()
+        method = getattr(attr, self.captum_class)(batch.score)
+        with seeded(0):
+            attributions = method.attribute(
+                batch.inputs,
+                baselines=batch.baseline,
+                additional_forward_args=batch.extra,
+                feature_mask=feature_mask,
+                perturbations_per_eval=batch.max_rows // len(batch.targets),
+                **self.options(feature_mask, settings),
+            )
+        return batch.to_attributions(attributions, batch.scores(), per_segment=True)
+
+    def options(self, feature_mask: torch.Tensor, settings: Any) -> Mapping[str, Any]:
+        """Return further arguments of Captum's method."""
+        return {}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .base import AnyTarget
-from .bases.perturbation import PerturbationExplainer
+from .base import AnyTarget, PerturbationExplainer
 
 
 class Explainer(PerturbationExplainer):

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 
 from . import feature_ablation
-from .base import AnyTarget, Attribution, AttributionBatch
-from .bases.perturbation import PerturbationExplainer
+from .base import AnyTarget, Attribution, AttributionBatch, PerturbationExplainer
 
 
 class Explainer(PerturbationExplainer):

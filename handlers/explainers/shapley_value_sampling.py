@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from .base import AnyTarget
-from .bases.perturbation import PerturbationExplainer
+from .base import AnyTarget, PerturbationExplainer
 
 
 class Explainer(PerturbationExplainer):

@@ -2,28 +2,478 @@
 
 `target` is a text to be explained instead of the one that the model produces. Of a question it is
 an option, and of a text for a guard model a category, or its number.
+
+Captum's LLM attribution processes one prompt at a time: `LLMAttribution` wraps the perturbation
+methods and `LLMGradientAttribution` the gradient methods.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
+import torch
+from captum.attr import (
+    FeatureAblation,
+    KernelShap,
+    LayerGradientXActivation,
+    LayerIntegratedGradients,
+    LLMAttribution,
+    LLMGradientAttribution,
+    ShapleyValueSampling,
+)
 from tokenizers import Encoding
+from transformers import PreTrainedTokenizerBase
+from typing_extensions import TypedDict
 
+from ... import explainers
+from ...batching.tokenization import Window, tokenize
+from ...compat.captum import (
+    CharacterTokenizer,
+    EncoderGradientXActivation,
+    EncoderIntegratedGradients,
+    TokenizedPrompt,
+)
+from ...errors import BadRequest, DeadlineExceeded, RequestError, TextTooLong, attempt
+from ...process.deadline import Deadline
+from ...process.ranks import seeded
 from ...tasks import summarization, text2text_generation, text_generation, translation
 from ...tasks.base import Label
+from ...tasks.bases.generated_text import GenerationTask
+from ...tasks.text2text_generation import TextToTextTask
 from ...tasks.text_generation import GuardInput, QuestionInput, TextInPrompt
+from ...types.parameters import ExplanationParameters, Granularity, check_text
 from ...types.request import RequestState
-from ..bases.generated_text import (
-    ExplainedPrompt,
-    GeneratedTextTarget,
-    TextToTextTarget,
-    TokenWeight,
+from ..base import Attribution, AttributionTarget
+from ..bases.text import (
+    ExplainedTextModel,
+    Explanation,
+    Segment,
+    TextExplanationTarget,
+    TokenVectors,
+    explanation_fields,
+    normalized,
+    segment_tokens,
 )
-from ..bases.text import Explanation
+from ..page import View, target_view, text_view
+from ..runner import TimeShares, method_for, weights_of, with_method
 from .base import candidate_number
+
+Values = npt.NDArray[np.float64]
+
+
+class LanguageModel(torch.nn.Module):
+    """Adapts a model to the interface that Captum expects: token ids to logits.
+
+    Args:
+        vectors: what looks up the vectors of the prompt's tokens, whose output Captum explains;
+            None where it explains token ids.
+    """
+
+    device = torch.device("cpu")
+
+    def __init__(self, model: ExplainedTextModel, vectors: TokenVectors | None = None) -> None:
+        super().__init__()
+        self._model, self._vectors = model, vectors
+
+    def forward(self, input_ids: torch.Tensor, **_: Any) -> SimpleNamespace:
+        """Return an object with `logits` of shape (rows, tokens, vocabulary)."""
+        return SimpleNamespace(logits=self.run({"input_ids": input_ids}))
+
+    def run(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Return the logits of rows without padding. Shape: (rows, tokens, vocabulary)."""
+        self._model.deadline.check_together()
+        ids = inputs["input_ids"]
+        batch = {**inputs, "attention_mask": torch.ones_like(ids)}
+        with self._vectors.replaced(ids, self._vectors(ids)) if self._vectors else nullcontext():
+            return self._model.forward(batch)["logits"].float().cpu()
+
+
+class EncoderDecoderModel(LanguageModel):
+    """Shows an encoder-decoder as a decoder that continues what the encoder reads.
+
+    Args:
+        length: the number of tokens that the encoder reads; those after them are the text's.
+        start: the tokens that the decoder reads before the text.
+        vectors: see :class:`LanguageModel`.
+    """
+
+    def __init__(
+        self,
+        model: ExplainedTextModel,
+        length: int,
+        start: Sequence[int],
+        vectors: TokenVectors | None = None,
+    ) -> None:
+        super().__init__(model, vectors)
+        self._length, self._start = length, torch.tensor([start])
+
+    def forward(self, input_ids: torch.Tensor, **_: Any) -> SimpleNamespace:
+        read, text = input_ids[:, : self._length], input_ids[:, self._length :]
+        decoded = torch.cat([self._start.expand(len(text), -1), text], dim=1)
+        logits = self.run({"input_ids": read, "decoder_input_ids": decoded})
+        # The last start token has the logits of the text's first token, as a prompt's last one.
+        logits = logits[:, self._start.shape[1] - 1 :]
+        before = logits.new_zeros(len(logits), self._length - 1, logits.shape[2])
+        return SimpleNamespace(logits=torch.cat([before, logits], dim=1))
+
+
+@dataclass(frozen=True)
+class GenerationAttribution:
+    """The attribution of a target text to its prompt.
+
+    Attributes:
+        target: the token ids that follow the prompt.
+        decoder_start: the tokens that the decoder of an encoder-decoder reads before the target;
+            none for a decoder that continues the prompt.
+    """
+
+    model: ExplainedTextModel
+    tokenizer: PreTrainedTokenizerBase
+    row: Window
+    target: list[int]
+    settings: ExplanationParameters
+    decoder_start: Sequence[int] = ()
+
+    def language_model(self, vectors: TokenVectors | None = None) -> LanguageModel:
+        """Return the model as Captum expects it, to explain token ids or their vectors."""
+        if not self.decoder_start:
+            return LanguageModel(self.model, vectors)
+        return EncoderDecoderModel(self.model, len(self.row), self.decoder_start, vectors)
+
+    @property
+    def vectors(self) -> TokenVectors:
+        """The vectors of the prompt's tokens."""
+        if self.model.vectors is None:
+            raise NotImplementedError
+        return self.model.vectors
+
+    def attribute(self, method: str) -> Values:
+        """Attribute the log-probability of each target token to the prompt tokens.
+
+        Returns:
+            The contributions, 0 for special tokens. Shape: (target tokens, prompt tokens), or
+            (1, prompt tokens) for methods that attribute the whole target only.
+        """
+        prompt = TokenizedPrompt(
+            self.row.features["input_ids"],
+            self.row.encoding.special_tokens_mask,
+            self.tokenizer,
+            self.model.baseline_token_id,
+        )
+        with seeded(0):
+            attributions = METHODS[method](self, prompt)
+        values = np.zeros((len(attributions), len(self.row)))
+        values[:, prompt.itp_mask[0].numpy()] = attributions.detach().double().cpu().numpy()
+        return values
+
+    @torch.no_grad()
+    def log_probabilities(self) -> tuple[Values, Values]:
+        """Return the log-probabilities of the target after the prompt and after the baseline."""
+        ids = torch.tensor(self.row.features["input_ids"])
+        special = torch.tensor(self.row.encoding.special_tokens_mask) == 1
+        baseline = torch.where(special, ids, self.model.baseline_token_id)
+        target = torch.tensor(self.target)
+        return self._log_probabilities(ids, target), self._log_probabilities(baseline, target)
+
+    def _log_probabilities(self, prompt: torch.Tensor, target: torch.Tensor) -> Values:
+        row = torch.cat([prompt, target])[None]
+        logits = self.language_model()(row).logits[0, len(prompt) - 1 : -1]
+        selected = logits.log_softmax(-1)[torch.arange(len(target)), target]
+        return np.asarray(selected.double().numpy())
+
+
+def _perturbation(
+    captum_class: Callable[[Any], Any], default_samples: int | None = None
+) -> Callable[[GenerationAttribution, TokenizedPrompt], torch.Tensor]:
+    def attribute(attribution: GenerationAttribution, prompt: TokenizedPrompt) -> torch.Tensor:
+        model = attribution.language_model()
+        samples = attribution.settings.n_samples or default_samples
+        method, options = captum_class, {"n_samples": samples} if default_samples else {}
+        if captum_class is KernelShap and prompt.n_itp_features == 1:
+            # Captum draws subsets of at least two tokens; one has the whole difference.
+            method, options = FeatureAblation, {}
+        with torch.no_grad():
+            result = LLMAttribution(method(model), CharacterTokenizer()).attribute(
+                prompt, torch.tensor(attribution.target), forward_in_tokens=False, **options
+            )
+        return result.seq_attr[None] if result.token_attr is None else result.token_attr
+
+    return attribute
+
+
+def _integrated_gradients(
+    attribution: GenerationAttribution, prompt: TokenizedPrompt
+) -> torch.Tensor:
+    kind = EncoderIntegratedGradients if attribution.decoder_start else LayerIntegratedGradients
+    captum = kind(attribution.language_model(attribution.vectors), attribution.vectors)
+    steps = attribution.settings.n_steps or 24
+    rows = max(1, attribution.model.budget // (len(attribution.row) + len(attribution.target)))
+    return _attribute_gradients(
+        captum, attribution, prompt, n_steps=steps, internal_batch_size=rows
+    )
+
+
+def _input_x_gradient(attribution: GenerationAttribution, prompt: TokenizedPrompt) -> torch.Tensor:
+    kind = EncoderGradientXActivation if attribution.decoder_start else LayerGradientXActivation
+    captum = kind(attribution.language_model(attribution.vectors), attribution.vectors)
+    return _attribute_gradients(captum, attribution, prompt)
+
+
+def _attribute_gradients(
+    captum: Any, attribution: GenerationAttribution, prompt: TokenizedPrompt, **options: Any
+) -> torch.Tensor:
+    wrapped = LLMGradientAttribution(captum, CharacterTokenizer())
+    return wrapped.attribute(prompt, torch.tensor(attribution.target), **options).token_attr
+
+
+METHODS: dict[str, Callable[[GenerationAttribution, TokenizedPrompt], torch.Tensor]] = {
+    "layer_integrated_gradients": _integrated_gradients,
+    "input_x_gradient": _input_x_gradient,
+    "feature_ablation": _perturbation(FeatureAblation),
+    "shapley_value_sampling": _perturbation(ShapleyValueSampling, 10),
+    "kernel_shap": _perturbation(KernelShap, 100),
+}
+
+
+GenerationTaskT = TypeVar("GenerationTaskT", bound=GenerationTask[Any])
+
+
+class TokenWeight(TypedDict):
+    """The importance of each word of the prompt for one token of the text."""
+
+    token: str
+    score: float
+    importances: list[float]
+    delta: float
+
+
+@dataclass(frozen=True)
+class ExplainedPrompt:
+    """A prompt, in which tokens that are not explained count as special ones.
+
+    Attributes:
+        text: the text that the characters of its tokens are counted in.
+    """
+
+    row: Window
+    text: str
+
+    def segmented(self, granularity: Granularity) -> AttributionTarget:
+        """Return the prompt with its tokens or words as segments."""
+        segments = segment_tokens(self.row, [self.text], granularity)
+        return AttributionTarget(self.row, segments, "logits", ())
+
+
+@dataclass(eq=False)
+class Plan:
+    """A request with its method, its prompt and the tokens to explain.
+
+    Attributes:
+        outcome: its explanation, or its error, once it has run.
+    """
+
+    state: RequestState
+    method: str
+    target: list[int]
+    prompt: ExplainedPrompt
+    outcome: dict[str, Any] | RequestError = field(init=False)
+
+    @property
+    def cost(self) -> int:
+        """Approximate number of tokens to compute; gradients are computed for each token."""
+        explainer = explainers.get(self.method)
+        passes = explainer().forwards(self.prompt.segmented("token"), self.state.settings)
+        repeats = len(self.target) if explainer.needs_gradients else 1
+        return (len(self.prompt.row) + len(self.target)) * passes * repeats
+
+
+class GeneratedTextTarget(TextExplanationTarget[GenerationTaskT]):
+    """Explains the log-probability of every produced token, and of the whole text.
+
+    `target` is a text to be explained instead of the one that the model produces.
+    """
+
+    default_method = "feature_ablation"
+    has_own_decoder = True
+    default_parameters = {"max_new_tokens": 10}
+
+    def attribute(
+        self, states: Sequence[RequestState], model: ExplainedTextModel
+    ) -> list[dict[str, Any] | RequestError]:
+        planned = [attempt(self._plan, state, model) for state in states]
+        plans = sorted(
+            (plan for plan in planned if isinstance(plan, Plan)), key=lambda plan: plan.cost
+        )
+        weights = weights_of([plan.state.http_request_id for plan in plans])
+        shares = TimeShares(model.deadline, weights, model.cheaper)
+        for plan, weight in zip(plans, weights, strict=True):
+            plan.outcome = attempt(self._explain, plan, model, shares.take([weight]), shares)
+        return [plan if isinstance(plan, RequestError) else plan.outcome for plan in planned]
+
+    def prompt(self, state: RequestState) -> ExplainedPrompt:
+        """Return the prompt of a request."""
+        return ExplainedPrompt(state.rows[0], state.input.prompt)
+
+    def select(self, state: RequestState) -> list[AttributionTarget]:
+        return [self.prompt(state).segmented(state.settings.granularity)]
+
+    def to_response(
+        self,
+        state: RequestState,
+        selected: Sequence[AttributionTarget],
+        attributions: Sequence[Attribution],
+    ) -> dict[str, Any]:
+        whole, *tokens = attributions
+        return {
+            **explanation_fields(selected[0], whole),
+            "tokens": [
+                {
+                    "score": float(np.exp(token.output)),
+                    "importances": normalized(token),
+                    "delta": token.delta,
+                }
+                for token in tokens
+            ],
+        }
+
+    @staticmethod
+    def views(explanation: Mapping[str, Any]) -> Iterator[View]:
+        yield from target_view(explanation)
+        for token in explanation["tokens"]:
+            title = f"Importance for the token “{token['token']}”"
+            yield text_view(title, explanation, token["importances"])
+
+    def decoder_start(self, state: RequestState) -> Sequence[int]:
+        """Return the tokens that a decoder reads before a text; none where it continues one."""
+        return ()
+
+    def chosen_tokens(self, state: RequestState, tokens: list[int]) -> list[int]:
+        """Return the tokens of a text that the model has chosen itself."""
+        return tokens
+
+    def check_target(self, state: RequestState, ids: Sequence[int]) -> None:
+        """Check that the model has positions for a text.
+
+        Raises:
+            RequestTooLarge: it has too few.
+        """
+        limit = self.task.checkpoint.limit
+        if limit and len(state.rows[0]) + len(ids) > limit:
+            raise TextTooLong(
+                f"prompt and target have {len(state.rows[0]) + len(ids):,} tokens, and this model "
+                f"takes {limit:,}; shorten one of them."
+            )
+
+    def _plan(self, state: RequestState, model: ExplainedTextModel) -> Plan:
+        method, target = method_for(state.settings, self, model), self.target_tokens(state)
+        return Plan(state, method, target, self.prompt(state))
+
+    def _explain(
+        self, plan: Plan, model: ExplainedTextModel, share: Deadline, shares: TimeShares
+    ) -> dict[str, Any]:
+        state, method, target = plan.state, plan.method, plan.target
+        attribution = GenerationAttribution(
+            replace(model, deadline=share),
+            self.task.tokenizer,
+            plan.prompt.row,
+            target,
+            state.settings,
+            self.decoder_start(state),
+        )
+        try:
+            values = attribution.attribute(method)
+            log_probabilities, blank = attribution.log_probabilities()
+        except DeadlineExceeded:
+            raise shares.timed_out(method, share) from None
+        selected_target = plan.prompt.segmented(state.settings.granularity)
+        response = self.to_response(
+            state,
+            [selected_target],
+            _attributions(values, log_probabilities, blank, selected_target.segments),
+        )
+        for token, number in zip(response["tokens"], target, strict=False):
+            token["token"] = self.task.tokenizer.decode([number])
+        probability = float(np.exp(log_probabilities.sum()))
+        response |= self.named_target(state, target, probability)
+        return with_method(response, method)
+
+    def named_target(
+        self, state: RequestState, target: list[int], probability: float
+    ) -> dict[str, Any]:
+        """Return the `prediction` and the `target`.
+
+        Args:
+            target: the tokens that are explained.
+            probability: the probability of these tokens after the prompt.
+        """
+        decoded = self.task.decode(state.input, state.rows, state.outputs)
+        text = self.task.tokenizer.decode(target, skip_special_tokens=True)
+        return {
+            "prediction": decoded[0] if isinstance(decoded, list) else decoded,
+            "target": {"label": text, "score": probability},
+        }
+
+    def target_tokens(self, state: RequestState) -> list[int]:
+        """Return the tokens to explain, by default the tokens that the model writes.
+
+        Raises:
+            RequestError: there are none, or the target cannot be understood.
+        """
+        wanted = state.settings.target
+        if wanted is None:
+            ids = self.chosen_tokens(state, state.outputs[0]["sequences"][0].tolist())
+        else:
+            text = check_text(wanted, "target", self.task.max_characters)
+            tokenized = tokenize(self.task.tokenizer, [(text, None)], add_special_tokens=False)
+            ids = tokenized["input_ids"][0]
+        if not ids:
+            raise BadRequest("The model produces nothing for this prompt; give a target text.")
+        self.check_target(state, ids)
+        return ids
+
+
+def _attributions(
+    values: Values, log_probabilities: Values, blank: Values, segments: Sequence[Segment]
+) -> list[Attribution]:
+    """Return the attribution of the whole text and, if the method gives it, of each token."""
+    joined = np.stack([values[:, list(segment.tokens)].sum(axis=1) for segment in segments], axis=1)
+    whole = Attribution(joined.sum(axis=0), float(log_probabilities.sum()), float(blank.sum()))
+    if len(joined) != len(log_probabilities):
+        return [whole]
+    rows = zip(joined, log_probabilities.tolist(), blank.tolist(), strict=True)
+    return [whole, *(Attribution(*row) for row in rows)]
+
+
+TaskT = TypeVar("TaskT", bound=TextToTextTask)
+
+
+class TextToTextTarget(GeneratedTextTarget[TaskT]):
+    """Explains a text by what the encoder reads.
+
+    A token that the decoder must begin with, such as the token of a language, is not explained.
+    """
+
+    def decoder_start(self, state: RequestState) -> Sequence[int]:
+        return self.task.decoder_start(state.input)
+
+    def chosen_tokens(self, state: RequestState, tokens: list[int]) -> list[int]:
+        forced = self.task.decoder_start(state.input)[1:]
+        return tokens[1:] if tokens[:1] == forced else tokens
+
+    def check_target(self, state: RequestState, ids: Sequence[int]) -> None:
+        limit = self.task.decoder_limit
+        tokens = len(self.decoder_start(state)) + len(ids)
+        if tokens > limit:
+            raise TextTooLong(
+                f"the target has {tokens:,} tokens, and this model's texts have at most {limit:,}"
+                "; shorten it."
+            )
 
 
 class TokensExplanation(Explanation):
