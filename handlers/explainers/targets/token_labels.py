@@ -1,9 +1,14 @@
-"""Why a span got its label.
+"""Why a token or a span got its label.
 
-`target` is the number of a span among the entities of the answer, or
-`{"start": 0, "end": 6, "label": "person"}`, where the label may be left out; by default the surest
-entity. Of a model that scores words, the logit of the word that makes a span least sure is
-explained.
+`target` is, for
+
+- a token: `[token, class]`, `{"token": 1, "label": "B-PER"}` or a character span
+  `{"start": 0, "end": 6}` with or without a label; by default the surest token that is in an
+  entity. A span's tokens are explained together: the mean of their logits.
+- a span of a model that reads labels: the number of a span among the entities of the answer, or
+  `{"start": 0, "end": 6, "label": "person"}`, where the label may be left out; by default the
+  surest entity. Of a model that scores words, the logit of the word that makes a span least sure
+  is explained.
 """
 
 from __future__ import annotations
@@ -17,19 +22,89 @@ import numpy as np
 from ...batching.words import WORDS
 from ...checkpoints.gliner import OUTPUT
 from ...errors import BadRequest
-from ...tasks.bases.labels import sigmoid
-from ...tasks.zero_shot_token_classification import (
-    FIRST,
-    INSIDE,
-    LAST,
-    ExtractionInput,
-    Task,
-    WordSpan,
-)
+from ...tasks import token_classification, zero_shot_token_classification
+from ...tasks.bases.labels import sigmoid, softmax
+from ...tasks.zero_shot_token_classification import FIRST, INSIDE, LAST, ExtractionInput, WordSpan
 from ...types.request import RequestState
 from ..base import AttributionTarget
-from ..bases.text import Explanation, Place, TextExplanationTarget
+from ..bases.text import Explanation, Place, TextExplanationTarget, target_at, tokens_at
 from .base import as_integer, candidate_number, require_keys
+
+
+class TokensTarget(Place):
+    """The class that is explained, and for which tokens."""
+
+    index: int
+    tokens: list[int]
+
+
+class TokenExplanation(Explanation):
+    """Why tokens got a label."""
+
+    prediction: Place
+    target: TokensTarget
+
+
+class EntityTarget(TextExplanationTarget[token_classification.Task]):
+    """Explains the logit of one class for one token, or for the tokens of a span."""
+
+    results = TokenExplanation
+    example_target = (1, 0)
+
+    def select(self, state: RequestState) -> list[AttributionTarget]:
+        row, tokens, label = self._target(state)
+        segments = self.segments(state, row)
+        return [target_at(state, row, segments, "logits", (token, label)) for token in tokens]
+
+    def describe(self, state: RequestState, selected: AttributionTarget) -> dict[str, Any]:
+        row, tokens, label = self._target(state)
+        scores = softmax(state.outputs[row]["logits"])[tokens].mean(axis=0)
+        offsets = state.rows[row].encoding.offsets
+        place = {"start": offsets[tokens[0]][0], "end": offsets[tokens[-1]][1]}
+        return {
+            "prediction": {**self.named(state, int(scores.argmax()), scores), **place},
+            "target": {
+                **self.named(state, label, scores),
+                "index": label,
+                "tokens": tokens,
+                **place,
+            },
+        }
+
+    def _target(self, state: RequestState) -> tuple[int, list[int], int]:
+        """Return the number of a window of the text, tokens of it, and a class."""
+        target, scores = state.settings.target, softmax(state.outputs[0]["logits"])
+        if target is None:
+            row, token = self._surest(state)
+            return row, [token], int(state.outputs[row]["logits"][token].argmax())
+        if isinstance(target, (list, tuple)) and len(target) == 2:
+            token = as_integer(target[0], "the token in target", len(scores))
+            return 0, [token], self.label_number(state, target[1])
+        if isinstance(target, dict):
+            row, tokens = tokens_at(target, state)
+            label = target.get("label")
+            best = int(softmax(state.outputs[row]["logits"])[tokens].mean(axis=0).argmax())
+            return row, tokens, best if label is None else self.label_number(state, label)
+        raise BadRequest(
+            'target must be [token, class], {"token": …, "label": …} or {"start": …, "end": …}.'
+        )
+
+    def _surest(self, state: RequestState) -> tuple[int, int]:
+        """Return the window and the token whose label is surest.
+
+        It is a token that is ignored only if all are.
+        """
+        ignored = state.input.parameters.ignore_labels
+        labels = self.task.labels_of(state.input.parameters.adapter_id)
+        outside = np.array([label in ignored for label in labels])
+        found = []
+        for row, outputs in zip(state.rows, state.outputs, strict=True):
+            scores = softmax(outputs["logits"])
+            special = np.array(row.encoding.special_tokens_mask, dtype=bool)
+            best = np.where(outside[scores.argmax(axis=-1)], 0.0, scores.max(axis=-1))
+            found.append(np.where(special, -1.0, best))
+        row_number = max(range(len(found)), key=lambda number: found[number].max())
+        return row_number, int(found[row_number].argmax())
 
 
 class SpanTarget(Place):
@@ -54,7 +129,7 @@ class ScoredPlace:
     logit: float
 
 
-class ExplanationTarget(TextExplanationTarget[Task]):
+class LabelledSpanTarget(TextExplanationTarget[zero_shot_token_classification.Task]):
     """Explains the logit of one label of one span."""
 
     results = SpanExplanation

@@ -1,13 +1,19 @@
-"""Explanations of a label of an image: which parts of the image drive it.
+"""Which parts of an image drive a label, an object or its vector.
 
-`target` is a label or its number: a class of the model, one of its answers to a question, or one of
-the labels of the request. By default it is the predicted one, for segments the class of most pixels
-or the segment with the highest score.
+`target` is, for
+
+- a label: the label or its number, of a class of the model, one of its answers to a question, or
+  one of the labels of the request. By default it is the predicted one, for segments the class of
+  most pixels or the segment with the highest score.
+- an object: its number in the answer to a prediction with the same parameters, or a label for the
+  best object of that label; by default the object with the highest score.
+- a vector: the number of a dimension of the pooled vector; by default the length of the vector is
+  explained.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,19 +24,33 @@ import torch
 
 from ...batching.padding import Batch
 from ...batching.rows import Outputs
+from ...config.messages import quote
+from ...errors import BadRequest, Unprocessable
 from ...model import Model
 from ...process.deadline import Deadline
 from ...tasks import (
     image_classification,
+    image_feature_extraction,
     image_segmentation,
+    object_detection,
     visual_question_answering,
     zero_shot_image_classification,
 )
+from ...tasks.base import Label
 from ...tasks.bases.labels import softmax
+from ...tasks.object_detection import DetectedObject, Detection
 from ...types.request import RequestState
-from ..base import Forward
-from ..bases.image import ExplainedImageModel, ImageLabelExplanationTarget, ImageTarget
-from .base import candidate_number
+from ..base import Comparison, Forward, unit_vector
+from ..bases.image import (
+    ExplainedImageModel,
+    ImageExplanation,
+    ImageExplanationTarget,
+    ImageLabelExplanationTarget,
+    ImageTarget,
+    image_view,
+)
+from ..page import View
+from .base import as_integer, candidate_number
 
 # The share of each pixel in the mean of a class's logits, an input of the explained model.
 WEIGHTS = "pixel_weights"
@@ -164,3 +184,122 @@ def _segment_logits(outputs: Outputs) -> str:
 def _class_scores(outputs: Outputs) -> npt.NDArray[Any]:
     """Return the probability of each class for each segment; the last, no object, is left out."""
     return softmax(outputs[_segment_logits(outputs)])[:, :-1]
+
+
+class ObjectTarget(DetectedObject):
+    """The object that is explained; `index` are its query and its class in the model."""
+
+    index: tuple[int, int]
+
+
+class ObjectExplanation(ImageExplanation):
+    """Why an object got its label; the prediction is the object with the highest score."""
+
+    prediction: DetectedObject
+    target: ObjectTarget
+
+
+class DetectionTarget(ImageExplanationTarget[object_detection.Task]):
+    """Explains the logit of an object's label, for the query of the model that found it."""
+
+    results = ObjectExplanation
+    # The sample may have no object above the threshold, and labels depend on the checkpoint.
+    example_target = None
+
+    def choose(self, state: RequestState) -> ImageTarget:
+        found = self._chosen(state)
+        return self.target_at(state, "logits", (found.query, found.label))
+
+    def describe(self, state: RequestState, selected: ImageTarget) -> dict[str, Any]:
+        found = self._chosen(state)
+        return {
+            "prediction": self.task.describe(self._best(state)),
+            "target": {**self.task.describe(found), "index": [found.query, found.label]},
+        }
+
+    @staticmethod
+    def views(explanation: Mapping[str, Any]) -> Iterator[View]:
+        height, width = explanation["image_size"]
+        box = explanation["target"]["box"]
+        shares = (
+            box["xmin"] / width,
+            box["ymin"] / height,
+            box["xmax"] / width,
+            box["ymax"] / height,
+        )
+        yield image_view(explanation, shares)
+
+    def _chosen(self, state: RequestState) -> Detection:
+        target = state.settings.target
+        if target is None:
+            return self._best(state)
+        if isinstance(target, str):
+            return self._best(state, self.label_number(state, target))
+        threshold = state.input.parameters.threshold
+        found = self._detections(state, threshold)
+        if not found:
+            raise BadRequest(
+                f"target is {quote(target)}, and no object has a score above the threshold of"
+                f" {threshold:g}; lower threshold, or leave target out for the best object."
+            )
+        return found[as_integer(target, "target", len(found))]
+
+    def _best(self, state: RequestState, label: int | None = None) -> Detection:
+        """Return the object with the highest score, whatever the threshold is."""
+        found = [
+            each for each in self._detections(state, -1.0) if label is None or each.label == label
+        ]
+        if not found:
+            raise BadRequest(
+                f"target is the label {quote(state.settings.target)}, and no object has it; send"
+                " another label, or leave target out for the best object."
+            )
+        return max(found, key=lambda each: each.score)
+
+    def _detections(self, state: RequestState, threshold: float) -> list[Detection]:
+        return self.task.detections(state.rows[0], state.outputs[0], threshold)
+
+
+OUTPUT = "pooler_output"
+
+
+class VectorTarget(Label):
+    """What is explained: the length of the vector, or the value of a dimension."""
+
+    index: int | None
+
+
+class VectorExplanation(ImageExplanation):
+    """Why the pooled vector of an image is long, or why one of its numbers is large."""
+
+    prediction: Label
+    target: VectorTarget
+
+
+class ImageVectorTarget(ImageExplanationTarget[image_feature_extraction.Task]):
+    """Explains the length of the pooled vector, in its own direction, or one of its numbers."""
+
+    results = VectorExplanation
+    example_target = 0
+
+    def choose(self, state: RequestState) -> ImageTarget:
+        if OUTPUT not in state.outputs[0]:
+            raise Unprocessable(
+                "This model has no pooler, so its images have no single vector to explain; serve a"
+                " checkpoint with the weights of its pooler."
+            )
+        vector, target = state.outputs[0][OUTPUT], state.settings.target
+        if target is not None:
+            return self.target_at(state, OUTPUT, (as_integer(target, "target", len(vector)),))
+        length = float(np.linalg.norm(vector))
+        direction = torch.from_numpy(unit_vector(vector))
+        return self.similarity_target(state, OUTPUT, Comparison(direction, "dot"), length)
+
+    def describe(self, state: RequestState, selected: ImageTarget) -> dict[str, Any]:
+        length = float(np.linalg.norm(state.outputs[0][OUTPUT]))
+        index = selected.index[0] if selected.index else None
+        label = "length" if index is None else f"dimension {index}"
+        return {
+            "prediction": {"label": "length", "score": length},
+            "target": {"label": label, "score": selected.score, "index": index},
+        }
