@@ -10,16 +10,19 @@ from typing import Any
 
 from ...types.structured_output import Tool
 from ..json_schemas import Schema, json_rule
-from ..structural_tag import Format, any_of, any_text, compact_json, literal, tag
-from .arguments import (
-    arguments_schema,
-    choices_of,
-    is_text,
-    lark_list,
-    list_format,
-    properties_of,
-    types_of,
+from ..structural_tag import (
+    Format,
+    any_of,
+    any_text,
+    compact_json,
+    literal,
+    matching,
+    sequence,
+    tag,
 )
+from .argument_lists import NAME_PATTERN, lark_list, list_format, other_name
+from .argument_values import ValueForms, check_texts, text_expression, text_format, value_forms
+from .arguments import ArgumentsShape, arguments_schema, schemas_by_name, shapes_of
 from .base import DECODER, NAME, Brackets, EndSearch, Mark, ToLark, ToolCall, ToolSyntax, loose
 
 
@@ -58,9 +61,9 @@ class PairCalls(ToolSyntax):
         found = re.compile(f"{loose(self.before)}{NAME}{loose(self.between)}").match(text, at)
         if found is None:
             return None
-        at, schema = found.end(), schemas.get(found[1], True)
+        at, known = found.end(), schemas_by_name(schemas.get(found[1], True))
         arguments: dict[str, Any] = {}
-        while pair := self._read_pair(text, at, schema, first=not arguments):
+        while pair := self._read_pair(text, at, *known, first=not arguments):
             key, arguments[key], at = pair[0], pair[1], pair[2]
         # A call without an end is complete where the calls end.
         last = self.after_mark(text, at, self.after)
@@ -75,10 +78,10 @@ class PairCalls(ToolSyntax):
         return None if found is None else Brackets(found.end() - 1, [self.quote, '"'])
 
     def _read_pair(
-        self, text: str, at: int, schema: Schema, *, first: bool
+        self, text: str, at: int, properties: Mapping[str, Schema], others: Schema, *, first: bool
     ) -> tuple[str, Any, int] | None:
         """Return a key, its value and where they end; None if there is no complete pair."""
-        comma, properties = "" if first else loose(self.comma), properties_of(schema)
+        comma = "" if first else loose(self.comma)
         # A property may have any name, such as `$filter`.
         names = "|".join([*map(re.escape, sorted(properties, key=len, reverse=True)), NAME])
         head = f"{comma}{loose(self.before_key)}({names}){re.escape(self.before_value.rstrip())}"
@@ -94,7 +97,7 @@ class PairCalls(ToolSyntax):
         end = text.find(closing, at)
         if end < 0:
             return None
-        value = _as_value(text[at:end], properties.get(found[1]))
+        value = _as_value(text[at:end], properties.get(found[1], others))
         return found[1], value, end + len(closing)
 
     def _write(self, call: ToolCall) -> str:
@@ -110,53 +113,127 @@ class PairCalls(ToolSyntax):
         return json.dumps(value, ensure_ascii=False)
 
     def _rules(self, name: str, tool: Tool, to_lark: ToLark) -> list[str]:
-        schema, strict = arguments_schema(tool), bool(tool.function.strict)
-        required, pairs = schema.get("required", ()), list[tuple[str, bool]]()
-        rules: list[str] = []
-        for number, (key, own) in enumerate(properties_of(schema).items()):
+        strict, shapes = bool(tool.function.strict), _checked_shapes(tool)
+        names = [f"{name}_pairs_{number}" for number in range(len(shapes))]
+        each = zip(names, shapes, strict=True)
+        rules = [
+            rule for own, shape in each for rule in self._shape_rules(own, shape, to_lark, strict)
+        ]
+        head = to_lark(f"{self.before}{tool.function.name}{self.between}")
+        return [f"{name}: {head} ({' | '.join(names)}) {to_lark(self.after)}", *rules]
+
+    def _shape_rules(
+        self, name: str, shape: ArgumentsShape, to_lark: ToLark, strict: bool
+    ) -> list[str]:
+        """Return the Lark rules of arguments, the first of which has a name."""
+        rules, pairs = list[str](), list[tuple[str, bool]]()
+        before, after = to_lark(self.before_key), to_lark(self.before_value)
+        for number, (key, own, kept) in enumerate(shape.pairs):
             pair = f"{name}_{number}"
             head = to_lark(f"{self.before_key}{key}{self.before_value}")
-            closing = f"{self.quote if is_text(own) else ''}{self.after_value}"
-            value, more = self._value_rules(pair, own, to_lark, closing, strict)
-            rules += [f"{pair}: {head} {value}", *more]
-            pairs.append((pair, key in required))
-        body = f"{name}_pairs: {lark_list(pairs, to_lark(self.comma))}"
-        head = to_lark(f"{self.before}{tool.function.name}{self.between}")
-        return [f"{name}: {head} {name}_pairs {to_lark(self.after)}", body, *rules]
+            rules += self._pair_rules(pair, head, own, to_lark, strict)
+            pairs.append((pair, kept))
+        other = None
+        if shape.others is not False:
+            other, key = f"{name}_other", f"{name.upper()}_NAME"
+            rules += self._pair_rules(
+                other, f"{before} {key} {after}", shape.others, to_lark, strict
+            )
+            rules.append(f"{key}: {other_name(shape.properties)}")
+        return [f"{name}: {lark_list(pairs, to_lark(self.comma), other)}", *rules]
 
-    def _value_rules(
-        self, pair: str, own: Schema, to_lark: ToLark, closing: str, strict: bool
-    ) -> tuple[str, list[str]]:
-        """Return the Lark expression of a value and what ends it, and its rules."""
-        if not is_text(own):
-            value = json_rule(own, strict=strict)
-            return f"{value} {to_lark(closing)}", []
-        opening = to_lark(self.quote) if self.quote else ""
-        if choices := choices_of(own):
-            return f"{opening} ({' | '.join(map(to_lark, choices))}) {to_lark(closing)}", []
-        return f"{opening} {pair}_text", _text_until(f"{pair}_text", to_lark(closing))
+    def _pair_rules(
+        self, pair: str, head: str, own: Schema, to_lark: ToLark, strict: bool
+    ) -> list[str]:
+        """Return the Lark rules of a pair whose key is written, the first of which has a name."""
+        forms, opening = value_forms(own), to_lark(self.quote) if self.quote else ""
+        closing, last = to_lark(f"{self.quote}{self.after_value}"), to_lark(self.after_value)
+        ways, rules = list[str](), list[str]()
+        if forms.has_any_text:
+            ways.append(f"{opening} {pair}_text")
+            rules += _text_until(f"{pair}_text", closing)
+        else:
+            for number, each in enumerate(forms.texts):
+                rules += _matching_text(f"{pair}_text_{number}", text_expression(each), closing)
+                ways.append(f"{opening} {pair}_text_{number}")
+        if choices := [] if forms.has_any_text else forms.choices:
+            ways.append(f"{opening} ({' | '.join(map(to_lark, choices))}) {closing}")
+        # Without quotes, any text may be JSON too.
+        if forms.others is not None and (self.quote or not forms.has_any_text):
+            ways.append(f"{json_rule(forms.others, strict=strict)} {last}")
+        return [f"{pair}: {head} ({' | '.join(ways)})", *rules]
 
     def _format(self, tool: Tool) -> Format:
-        schema = arguments_schema(tool)
-        pairs = {key: self._pair_format(key, own) for key, own in properties_of(schema).items()}
-        content = list_format(pairs, schema.get("required", ()), self.comma)
+        shapes = [self._shape_format(each) for each in _checked_shapes(tool)]
+        content = shapes[0] if len(shapes) == 1 else any_of(*shapes)
         return tag(f"{self.before}{tool.function.name}{self.between}", content, self.after)
 
-    def _pair_format(self, key: str, own: Schema) -> Format:
-        head = f"{self.before_key}{key}{self.before_value}"
-        if not is_text(own):
-            return tag(head, compact_json(own), self.after_value)
-        closing = f"{self.quote}{self.after_value}"
-        choices = choices_of(own)
-        value = any_of(*map(literal, choices)) if choices else any_text()
-        return tag(f"{head}{self.quote}", value, closing)
+    def _shape_format(self, shape: ArgumentsShape) -> Format:
+        pairs = {
+            key: self._pair_format(f"{self.before_key}{key}{self.before_value}", own)
+            for key, own in shape.properties.items()
+        }
+        other = None
+        if shape.others is not False:
+            pair = self._pair_format(self.before_value, shape.others)
+            key = matching(NAME_PATTERN)
+            other = (
+                sequence(literal(self.before_key), key, pair)
+                if self.before_key
+                else (sequence(key, pair))
+            )
+        return list_format(pairs, shape.required, self.comma, other)
+
+    def _pair_format(self, head: str, own: Schema) -> Format:
+        forms = value_forms(own)
+        texts = self._texts_format(forms)
+        ways = (
+            [tag(f"{head}{self.quote}", texts, f"{self.quote}{self.after_value}")] if texts else []
+        )
+        if forms.others is not None and (self.quote or not forms.has_any_text):
+            ways.append(tag(head, compact_json(forms.others), self.after_value))
+        return ways[0] if len(ways) == 1 else any_of(*ways)
+
+    def _texts_format(self, forms: ValueForms) -> Format | None:
+        """Return the format of the texts among values; None for no texts."""
+        if forms.has_any_text:
+            return any_text()
+        texts = [text_format([each]) for each in forms.texts]
+        ways = [*filter(None, texts), *map(literal, forms.choices)]
+        return any_of(*ways) if ways else None
 
 
-def _as_value(text: str, schema: Any) -> Any:
+def _checked_shapes(tool: Tool) -> list[ArgumentsShape]:
+    """Return the shapes of the arguments of a tool.
+
+    Raises:
+        Unprocessable: the tool is strict, and has a pattern that cannot be enforced.
+    """
+    shapes = shapes_of(arguments_schema(tool))
+    if tool.function.strict:
+        for shape in shapes:
+            for each in (*shape.properties.values(), shape.others):
+                check_texts(value_forms(each).texts)
+    return shapes
+
+
+def _as_value(text: str, schema: Schema) -> Any:
     """Return the value that a text stands for."""
-    if is_text(schema) and not (text == "null" and "null" in types_of(schema)):
-        return text
-    return _from_json(text)
+    forms = value_forms(schema)
+    if not forms.texts:
+        return text if text in forms.choices else _from_json(text)
+    if forms.others is True:
+        return _from_json(text)
+    value = _from_json(text) if forms.others is not None else text
+    # Texts that are numbers are not told from numbers.
+    kinds = {type(None): "null", dict: "object", list: "array"}
+    return value if forms.allows(kinds.get(type(value), "")) else text
+
+
+def _matching_text(name: str, expression: str | None, closing: str) -> list[str]:
+    """Return the Lark rules of a text that matches an expression, and what ends it."""
+    lazy = "" if closing.startswith("<[") else "[lazy]"
+    return [f"{name}{lazy}: {name.upper()} {closing}", f"{name.upper()}: {expression}"]
 
 
 def _text_until(name: str, closing: str) -> list[str]:

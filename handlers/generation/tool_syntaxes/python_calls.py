@@ -11,8 +11,10 @@ from typing import Any
 
 from ...types.structured_output import Tool
 from ..json_schemas import Schema, json_rule
-from ..structural_tag import Format, any_of, compact_json, literal, sequence, tag
-from .arguments import arguments_schema, lark_list, list_format, properties_of, types_of
+from ..structural_tag import Format, any_of, compact_json, literal, matching, sequence, tag
+from .argument_lists import NAME_PATTERN, lark_list, list_format, other_name
+from .argument_values import types_of
+from .arguments import ArgumentsShape, arguments_schema, shapes_of
 from .base import NAME, Brackets, EndSearch, ToLark, ToolCall, ToolSyntax
 
 # What separates the arguments of a call in Python, or contains a comma.
@@ -56,32 +58,52 @@ class PythonCalls(ToolSyntax):
         return f"{call.name}({', '.join(pairs)})"
 
     def _rules(self, name: str, tool: Tool, to_lark: ToLark) -> list[str]:
-        schema, strict = arguments_schema(tool), bool(tool.function.strict)
-        required, pairs = schema.get("required", ()), list[tuple[str, bool]]()
-        rules: list[str] = []
-        for number, (key, own) in enumerate(properties_of(schema).items()):
-            pairs.append((f"{name}_{number}", key in required))
-            value = json_rule(own, strict=strict)
-            if types_of(own) == ["boolean"]:
-                value = '("True" | "False")'
-            rules.append(f"{name}_{number}: {json.dumps(f'{key}=')} {value}")
-        body = f"{name}_pairs: {lark_list(pairs, json.dumps(', '))}"
+        strict, shapes = bool(tool.function.strict), shapes_of(arguments_schema(tool))
+        names = [f"{name}_pairs_{number}" for number in range(len(shapes))]
+        each = zip(names, shapes, strict=True)
+        rules = [rule for own, shape in each for rule in _shape_rules(own, shape, strict=strict)]
         head = json.dumps(f"{tool.function.name}(")
-        return [f'{name}: {head} {name}_pairs ")"', body, *rules]
+        return [f'{name}: {head} ({" | ".join(names)}) ")"', *rules]
 
     def _format(self, tool: Tool) -> Format:
-        schema = arguments_schema(tool)
-        pairs = {
-            key: sequence(
-                literal(f"{key}="),
-                any_of(literal("True"), literal("False"))
-                if types_of(own) == ["boolean"]
-                else compact_json(own),
-            )
-            for key, own in properties_of(schema).items()
-        }
-        content = list_format(pairs, schema.get("required", ()), ", ")
+        shapes = [_shape_format(each) for each in shapes_of(arguments_schema(tool))]
+        content = shapes[0] if len(shapes) == 1 else any_of(*shapes)
         return tag(f"{tool.function.name}(", content, ")")
+
+
+def _shape_rules(name: str, shape: ArgumentsShape, *, strict: bool) -> list[str]:
+    """Return the Lark rules of arguments, the first of which has a name."""
+    rules, pairs = list[str](), list[tuple[str, bool]]()
+    for number, (key, own, kept) in enumerate(shape.pairs):
+        pairs.append((f"{name}_{number}", kept))
+        rules.append(f"{name}_{number}: {json.dumps(f'{key}=')} {_value_rule(own, strict)}")
+    other = None
+    if shape.others is not False:
+        other, key = f"{name}_other", f"{name.upper()}_NAME"
+        rules.append(f'{other}: {key} "=" {_value_rule(shape.others, strict)}')
+        rules.append(f"{key}: {other_name(shape.properties)}")
+    return [f"{name}: {lark_list(pairs, json.dumps(', '), other)}", *rules]
+
+
+def _value_rule(schema: Schema, strict: bool) -> str:
+    is_boolean = types_of(schema) == ["boolean"]
+    return '("True" | "False")' if is_boolean else json_rule(schema, strict=strict)
+
+
+def _shape_format(shape: ArgumentsShape) -> Format:
+    pairs = {
+        key: sequence(literal(f"{key}="), _value_format(own))
+        for key, own in shape.properties.items()
+    }
+    other = None
+    if shape.others is not False:
+        other = sequence(matching(NAME_PATTERN), literal("="), _value_format(shape.others))
+    return list_format(pairs, shape.required, ", ", other)
+
+
+def _value_format(schema: Schema) -> Format:
+    is_boolean = types_of(schema) == ["boolean"]
+    return any_of(literal("True"), literal("False")) if is_boolean else compact_json(schema)
 
 
 def _keyword_arguments(text: str) -> dict[str, Any]:

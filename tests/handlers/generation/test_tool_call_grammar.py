@@ -26,8 +26,11 @@ from hf_serve.handlers.generation.tool_syntaxes import (
     TOOL_SYNTAXES,
     find_tool_syntax,
 )
-from hf_serve.handlers.generation.tool_syntaxes.arguments import arguments_schema
+from hf_serve.handlers.generation.tool_syntaxes.argument_values import value_forms
+from hf_serve.handlers.generation.tool_syntaxes.arguments import arguments_schema, shapes_of
 from hf_serve.handlers.generation.tool_syntaxes.base import Brackets, ToolCall, ToolSyntax
+from hf_serve.handlers.generation.tool_syntaxes.pair_calls import PairCalls
+from hf_serve.handlers.generation.tool_syntaxes.python_calls import PythonCalls
 from hf_serve.handlers.types.structured_output import Tool
 from tests.sentences import refused
 from tests.tiny_tokenizers import write_gpt2
@@ -389,6 +392,119 @@ def test_a_schema_may_refer_to_any_part_of_itself(
     tokenizer: Any, syntax: ToolSyntax, schema: dict[str, Any], arguments: dict[str, Any]
 ) -> None:
     check_written_and_read(tokenizer, syntax, schema, arguments)
+
+
+# Schemas of arguments in which other keywords than `properties` tell the names, and arguments that
+# match and that do not.
+TEXT, COUNT = {"type": "string"}, {"type": "integer"}
+ONE_OF_TWO = [
+    {"properties": {"kind": {"const": "file"}, "path": TEXT}, "required": ["kind", "path"]},
+    {"properties": {"kind": {"const": "page"}, "number": COUNT}, "required": ["kind", "number"]},
+]
+SHAPES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
+    (
+        {"$ref": "#/$defs/A", "$defs": {"A": {"properties": {"a": TEXT}, "required": ["a"]}}},
+        {"a": "x"},
+        {},
+    ),
+    (
+        {"allOf": [{"properties": {"a": TEXT}, "required": ["a"]}, {"properties": {"n": COUNT}}]},
+        {"a": "x", "n": 1},
+        {"n": 1},
+    ),
+    ({"anyOf": ONE_OF_TWO}, {"kind": "page", "number": 3}, {"kind": "file", "number": 3}),
+    (
+        {
+            "properties": {"a": TEXT, "n": COUNT},
+            "oneOf": [{"required": ["a"]}, {"required": ["n"]}],
+        },
+        {"n": 1},
+        {},
+    ),
+    ({}, {"a": "x y", "n": 1, "list": [True, None]}, {"a b": 1}),
+    (
+        {"properties": {"a": TEXT}, "required": ["a"], "additionalProperties": COUNT},
+        {"a": "x", "n": 1, "m": 2},
+        {"a": "x", "n": False},
+    ),
+]
+# The syntaxes whose calls are no JSON.
+MARKED = [
+    pytest.param(syntax, id=name, marks=() if name in fast else pytest.mark.nightly)
+    for fast in [("qwen3_coder", "gemma4", "pythonic")]
+    for name, syntax in TOOL_SYNTAXES.items()
+    if isinstance(syntax, PairCalls | PythonCalls)
+]
+
+
+@pytest.mark.parametrize("syntax", MARKED)
+@pytest.mark.parametrize(("schema", "arguments", "wrong"), SHAPES)
+def test_any_keyword_may_tell_the_arguments(
+    tokenizer: Any,
+    syntax: ToolSyntax,
+    schema: dict[str, Any],
+    arguments: dict[str, Any],
+    wrong: dict[str, Any],
+) -> None:
+    check_written_and_read(tokenizer, syntax, {"type": "object", **schema}, arguments)
+    use = ToolCallGrammar([tool("find", schema)], syntax, required=True, parallel=True)
+    assert not matches(tokenizer, use, syntax.write([ToolCall("find", json.dumps(wrong))]))
+
+
+UNIT = {"enum": ["metre", "mile"]}
+ARGUMENT_VALUES: list[tuple[Any, Any, Any]] = [
+    ({"anyOf": [{"$ref": "#/$defs/unit"}, {"type": "null"}]}, ["mile", None], ["inch"]),
+    ({"allOf": [{"$ref": "#/$defs/unit"}], "description": "The unit."}, ["mile"], ["inch"]),
+    ({"enum": ["all", 3, None]}, ["all", 3, None], [4, "some"]),
+    ({"type": ["string", "null"]}, ["x", None], []),
+    ({"anyOf": [TEXT, {"type": "array", "items": TEXT}]}, ["[a", ["a", "b"]], []),
+    ({"description": "Anything."}, ["two words", 4, {"a": [1]}], []),
+    ({"type": "string", "pattern": "^[a-z/]{2}$"}, ["a/"], ["abc", "a"]),
+    ({"type": "string", "pattern": "b.d"}, ["abcde\nf"], ["bd"]),
+    ({"type": "string", "minLength": 2, "maxLength": 3}, ["ab"], ["a", "abcd"]),
+    ({"type": ["string", "integer"], "maxLength": 2}, ["ab"], ["abc"]),
+]
+
+
+@pytest.mark.parametrize("syntax", MARKED)
+@pytest.mark.parametrize(("schema", "values", "wrong"), ARGUMENT_VALUES)
+def test_a_value_is_a_text_as_it_is_or_json(
+    tokenizer: Any, syntax: ToolSyntax, schema: Any, values: Any, wrong: Any
+) -> None:
+    whole = {"properties": {"a": schema}, "required": ["a"], "$defs": {"unit": UNIT}}
+    use = ToolCallGrammar([tool("find", whole)], syntax, required=True, parallel=True)
+    for value in values:
+        check_written_and_read(tokenizer, syntax, whole, {"a": value})
+    for value in wrong:
+        assert not matches(
+            tokenizer, use, syntax.write([ToolCall("find", json.dumps({"a": value}))])
+        )
+
+
+def test_a_strict_pattern_that_cannot_be_enforced_is_refused(tokenizer: Any) -> None:
+    parameters = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^a|b$"}}}
+    for strict in (True, False):
+        function = {"name": "find", "parameters": parameters, "strict": strict}
+        find = Tool.model_validate({"type": "function", "function": function})
+        use = ToolCallGrammar([find], TOOL_SYNTAXES["qwen3_coder"], required=True, parallel=True)
+        for write in (lambda: use.lark(json.dumps, None), use.format):  # noqa: B023
+            if strict:
+                with refused(Unprocessable, "^a|b$"):
+                    write()
+            else:
+                assert write()
+
+
+def test_schemas_that_refer_to_one_another_again_and_again_are_read_at_once() -> None:
+    for keyword in ("allOf", "anyOf"):
+        definitions: dict[str, Any] = {
+            f"d{at}": {keyword: [{"$ref": f"#/$defs/d{at + 1}"}] * 2} for at in range(25)
+        }
+        definitions["d25"] = {"properties": {"a": {"$ref": "#/$defs/d0"}}, "allOf": [{"$ref": "#"}]}
+        schema = {"$ref": "#/$defs/d0", "$defs": definitions}
+        for shape in shapes_of(schema):
+            assert [*shape.properties] == ["a"]
+            assert value_forms(shape.properties["a"]).others
 
 
 def check_written_and_read(

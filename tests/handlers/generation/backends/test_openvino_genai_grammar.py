@@ -20,6 +20,7 @@ from hf_serve.handlers.generation.backends.openvino_genai import check_pattern, 
 from hf_serve.handlers.types.request import Request, TextStream
 from tests import tiny
 from tests.handlers.generation.test_chat import CHAT, TEMPLATE
+from tests.handlers.generation.test_tool_call_grammar import ARGUMENT_VALUES, SHAPES, UNIT
 from tests.sentences import Sentence, refused
 
 # The engine is another process.
@@ -322,6 +323,31 @@ def test_a_call_is_made_as_the_template_writes_it(
     name = call["function"]["name"]
     assert name == "look" if choice == LOOK else name in ("look", "stop")
     Draft202012Validator(PERSON if name == "look" else {"maxProperties": 0}).validate(arguments)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "mark", ["<tool_call><function=", "<|tool_call>", "[func_name1("], ids=["qwen", "gemma", "list"]
+)
+def test_the_arguments_of_a_call_keep_to_any_keyword(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, mark: str
+) -> None:
+    template = f"{{% if tools %}}{{# {mark} #}}{{% endif %}}{TEMPLATE}"
+    monkeypatch.setattr(engine.task.checkpoint.tokenizer, "chat_template", template)
+    # Without `strict`, patterns that xgrammar reads otherwise in JSON are left out.
+    values = [schema for schema, _, _ in ARGUMENT_VALUES if schema.get("pattern") != "b.d"]
+    properties = {f"v{at}": schema for at, schema in enumerate(values)}
+    units = {"properties": properties, "required": [*properties], "$defs": {"unit": UNIT}}
+    schemas = [*(schema for schema, _, _ in SHAPES), units]
+    settings = {"tool_choice": "required", **BOUND, "parallel_tool_calls": False}
+    functions = [{"name": "f", "parameters": schema} for schema in schemas]
+    tools = [[{"type": "function", "function": each}] for each in functions]
+    outcomes: Any = engine.predict([Request(CHAT, {"tools": each, **settings}) for each in tools])
+    for schema, outcome in zip(schemas, outcomes, strict=True):
+        assert isinstance(outcome, list), outcome
+        for call in outcome[0].get("tool_calls", ()):
+            arguments = json.loads(call["function"]["arguments"])
+            Draft202012Validator({"type": "object", **schema}).validate(arguments)
 
 
 @pytest.mark.parametrize("mark", ["<tool_call>", "[TOOL_CALLS]", '"parameters": '])
