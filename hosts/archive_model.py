@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig
+from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.errors import classify
 from hf_serve.handlers.http.limits import BodyLimits
 from hf_serve.handlers.http.request import HttpRequest
@@ -26,6 +26,7 @@ from hf_serve.hosts.archive_handlers import (
     pick_device,
     prepare_process,
 )
+from hf_serve.hosts.archives import config_file
 from hf_serve.hosts.one_process import require_one_process
 
 Respond = Callable[[HttpResponse, bool], None]
@@ -69,7 +70,7 @@ class ArchiveModel:
         report: Report = lambda _meter, _seconds: None,
     ) -> None:
         prepare_process()
-        self.config = ModelConfig.read(folder / CONFIG_FILE)
+        self.config = ModelConfig.read(config_file(folder))
         require_one_process(self.config, folder)
         gpu = {} if self.config.deviceType == "cpu" else {"gpu_id": 0}
         self.engine = load_engine(folder, self.config, device or str(pick_device(gpu)))

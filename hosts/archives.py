@@ -13,7 +13,7 @@ import os
 import sys
 import tarfile
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from runpy import run_path
@@ -25,6 +25,8 @@ from hf_serve.hosts.mar_reader import Mar, WrongMar, is_mar
 MANIFEST = Path("MAR-INF") / "MANIFEST.json"
 FOLDER_VARIABLE = "UNPACKED_ARCHIVES"
 SUFFIXES = (".mar", ".tar.gz")
+# The YAML of an archive whose manifest names none.
+CONFIG_FILE = "model-config.yaml"
 HOW_TO_PACK = "pack one with `hf-serve pack` (scripts/create_archive.py)"
 HANDLERS = ("handlers.", "hf_serve.handlers.")
 IMPORTS = Path(__file__).resolve().parents[1] / "handlers" / "compat" / "imports.py"
@@ -64,8 +66,32 @@ def open_archive(path: Path, expected: str | None = None) -> Archive:
     if digest != (expected or digest):
         raise ArchiveError(f"{path} has changed since this command read it; run the command again.")
     folder = path if path.is_dir() else _unpack_once(path, _cache() / digest)
-    model = _manifest(folder, path)["model"]
+    model = _manifest(folder, path)
     return Archive(folder, model["modelName"], str(model.get("modelVersion", "1.0")), digest)
+
+
+def config_file(folder: Path) -> Path:
+    """Return the YAML of an unpacked archive, which its manifest names.
+
+    Raises:
+        ArchiveError: it has none.
+    """
+    name = folder.name
+    path = folder / CONFIG_FILE
+    if (folder / MANIFEST).is_file():
+        model = _manifest(folder, folder)
+        name, path = model["modelName"], folder / config_name(model)
+    if not path.is_file():
+        raise ArchiveError(
+            f"{name} has no {path.name}, the YAML that says its mode; {HOW_TO_PACK}, or name the"
+            " YAML with --config-file of torch-model-archiver."
+        )
+    return path
+
+
+def config_name(model: Mapping[str, Any]) -> str:
+    """Return the name of the YAML of an archive, given the model in its manifest."""
+    return Path(model.get("configFile") or CONFIG_FILE).name
 
 
 def require_same_code(archives: Sequence[Archive]) -> None:
@@ -111,7 +137,16 @@ def import_from(folder: Path) -> None:
 
     Call it before the first import of a module that imports `hf_serve.handlers`. Modules of another
     `handlers` package, which an earlier task of a reused process can have imported, are dropped.
+
+    Raises:
+        ArchiveError: it has no `handlers`.
     """
+    if not (folder / "handlers" / "__init__.py").is_file():
+        raise ArchiveError(
+            f"{_manifest(folder, folder)['modelName']} has no folder handlers/ of this kit, and"
+            f" TorchServe alone runs other handlers; {HOW_TO_PACK}, or add the kit's"
+            " artifacts/package to --extra-files of torch-model-archiver."
+        )
     sys.path.insert(0, str(folder))
     for name in [each for each in sys.modules if f"{each}.".startswith(HANDLERS)]:
         del sys.modules[name]
@@ -182,7 +217,8 @@ def _only_folder(folder: Path) -> Path:
 
 
 def _manifest(folder: Path, path: Path) -> Any:
+    """Return what the manifest of an unpacked archive says of its model."""
     try:
-        return json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        return json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["model"]
     except (OSError, ValueError, RecursionError):
         raise ArchiveError(f"{path} has no {MANIFEST}, so it is no archive of a model.") from None

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig
+from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.errors import RequestError, attempt
 from hf_serve.handlers.http.decoding import value_or_text
 from hf_serve.handlers.protocols.items import read_item
@@ -21,6 +21,7 @@ from hf_serve.hosts.archive_handlers import (
     pick_device,
     prepare_process,
 )
+from hf_serve.hosts.archives import config_file
 from hf_serve.hosts.one_process import require_one_process
 
 if TYPE_CHECKING:  # An older archive has no such name.
@@ -40,7 +41,7 @@ class BatchPredictor:
 
     def __init__(self, folder: Path, device: str, parameters: Mapping[str, Any]) -> None:
         prepare_process()
-        config = ModelConfig.read(folder / CONFIG_FILE)
+        config = ModelConfig.read(config_file(folder))
         require_one_process(config, folder)
         gpu = {} if config.deviceType == "cpu" else {"gpu_id": 0}
         self._engine = load_engine(folder, config, device or str(pick_device(gpu)))

@@ -21,7 +21,7 @@ from hf_serve.handlers import engine
 from hf_serve.handlers.checkpoints.archive_signature import verify
 from hf_serve.handlers.checkpoints.placement import pick_device
 from hf_serve.handlers.config.messages import quote
-from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig
+from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.engine import Outcome
 from hf_serve.handlers.errors import RequestError, WrongConfig
 from hf_serve.handlers.explainers.page import Views, render, target_view
@@ -32,7 +32,7 @@ from hf_serve.handlers.protocols.base import result_or_error_body
 from hf_serve.handlers.telemetry.metrics import Meter
 from hf_serve.handlers.types.request import Request
 from hf_serve.handlers.worker_start import prepare_process
-from hf_serve.hosts.archives import MANIFEST, code_sums, open_archive
+from hf_serve.hosts.archives import MANIFEST, code_sums, config_file, open_archive
 
 PACKAGE = Path(engine.__file__).parent
 # NumPy's kinds of arrays with texts, bytes or objects; an array of numbers is one input.
@@ -143,7 +143,7 @@ class Engine(engine.Engine):
                 "is a folder of which the mode is not known",
                 'pass mode="…" for a checkpoint, which `hf-serve check` says, or name an archive',
             )
-        config = config or ModelConfig.read(path / CONFIG_FILE)
+        config = config or ModelConfig.read(config_file(path))
         if has_inference_code(path, config):
             raise WrongConfig(
                 "handler.custom",
@@ -262,7 +262,7 @@ def _check_mode(folder: Path, mode: str, name: Path | str) -> None:
     Raises:
         WrongConfig: it is another one.
     """
-    own = ModelConfig.read(folder / CONFIG_FILE).handler.mode
+    own = ModelConfig.read(config_file(folder)).handler.mode
     if mode != own:
         raise WrongConfig(
             "mode",

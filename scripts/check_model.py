@@ -174,7 +174,7 @@ def table_of_archive(found: ArchiveSummary) -> Table:
     made.add_row("memory", f"at least {decimal(found.memory)} for {workers}")
     signed = ", which are signed" if found.is_signed else ""
     made.add_row("sums", f"all files have theirs{signed}" if found.has_sums else "none")
-    made.add_row("served", "yes")
+    made.add_row("served", found.served)
     return made
 
 

@@ -262,10 +262,12 @@ def _archive_findings(name: str, file: str, archive: ArchiveSummary) -> Iterator
             f"{file}: its manifest names the model {archive.name}; rename the file, or pack it"
             " again.",
         )
+    elif archive.kit is None:
+        yield Finding("advice", f"{file}: is not from the kit; it is served {archive.served}.")
     elif archive.kit != __version__:
         yield Finding(
             "advice",
-            f"{file}: packed with version {archive.kit or 'unknown'} of the kit, and this is"
+            f"{file}: packed with version {archive.kit} of the kit, and this is"
             f" {__version__}; pack it again.",
         )
     elif not archive.has_sums:

@@ -15,9 +15,9 @@ from typing import Annotated
 
 import typer
 
-from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig, Torchrun
+from hf_serve.handlers.config.model_config import ModelConfig, Torchrun
 from hf_serve.handlers.errors import KitError
-from hf_serve.hosts.archives import open_archive
+from hf_serve.hosts.archives import config_file, open_archive
 from hf_serve.hosts.command_line import plain_errors
 
 PAUSE_SECONDS = 2.0
@@ -39,7 +39,7 @@ def main(
 ) -> None:
     """Compute this machine's part, and join again when TorchServe's worker was restarted."""
     opened = open_archive(archive)
-    torchrun = ModelConfig.read(opened.folder / CONFIG_FILE).torchrun
+    torchrun = ModelConfig.read(config_file(opened.folder)).torchrun
     if torchrun is None or torchrun.nnodes == 1:
         raise KitError(
             f"{archive} is a model of one machine: its YAML has no torchrun.nnodes above 1; set"

@@ -22,7 +22,7 @@ from rich.console import Console
 
 from hf_serve.handlers.config.documents import parse_json, parse_yaml
 from hf_serve.handlers.config.handler_section import CHECKPOINT, CUSTOM_MODE, HandlerSection, modes
-from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig
+from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.config.task_aliases import suggest_mode
 from hf_serve.handlers.errors import KitError
 from hf_serve.hosts.asgi.pool_limits import (
@@ -40,6 +40,7 @@ from hf_serve.scripts.archives.archive_summary import MULTI_LABEL
 from hf_serve.scripts.archives.model_store import (
     list_archives,
     packed_version,
+    read_config,
     read_file,
     why_unreadable,
 )
@@ -413,7 +414,7 @@ def _handler_of(archive: Path) -> HandlerSection | None:
     """Return what an archive says of its model; None where the server says what is wrong."""
     if why_unreadable(archive) is None:
         with suppress(KitError, KeyError):
-            return ModelConfig.parse(parse_yaml(read_file(archive, CONFIG_FILE))).handler
+            return ModelConfig.parse(parse_yaml(read_config(archive))).handler
     return None
 
 

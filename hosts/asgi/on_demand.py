@@ -25,10 +25,9 @@ from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from hf_serve.handlers.config.documents import parse_json, parse_yaml
-from hf_serve.handlers.config.model_config import CONFIG_FILE
 from hf_serve.handlers.http.limits import BodyLimits
 from hf_serve.handlers.process.resources import available_cores
-from hf_serve.hosts.archives import MANIFEST, Archive, ArchiveError
+from hf_serve.hosts.archives import MANIFEST, Archive, ArchiveError, config_file, config_name
 from hf_serve.hosts.asgi import model_process
 from hf_serve.hosts.asgi.backend import Answer, Backend, ModelEntry, ModelRequest, State
 from hf_serve.hosts.asgi.errors import UnknownModel
@@ -393,13 +392,13 @@ def entry_of(path: Path, files: ServedFiles) -> ModelEntry:
     if not path.is_dir() and is_mar(path):
         try:
             with Mar(path) as mar:
-                manifest, config = mar.read(str(MANIFEST)), mar.read(CONFIG_FILE)
+                model = parse_json(mar.read(str(MANIFEST)))["model"]
+                config = mar.read(config_name(model))
         except (WrongMar, KeyError) as error:
             raise ArchiveError(f"{path} is no archive of a model: {error}.") from None
-        model = parse_json(manifest)["model"]
         return _entry(model["modelName"], str(model.get("modelVersion", "1.0")), config)
     name, archive = files.open(path)
-    return _entry(name, archive.version, (archive.folder / CONFIG_FILE).read_bytes())
+    return _entry(name, archive.version, config_file(archive.folder).read_bytes())
 
 
 def _entry(name: str, version: str, config: bytes) -> ModelEntry:

@@ -102,7 +102,7 @@ class ServedFiles:
         return list(self._known)
 
     def import_code(self) -> Archive:
-        """Make this process import the `handlers` of the first archive, and return it.
+        """Make this process import the `handlers` of the first archive with some, and return it.
 
         Without an archive, the process imports the `handlers` with which YAML files are packed.
 
@@ -115,10 +115,10 @@ class ServedFiles:
                 continue
             try:
                 _, archive = self.open(path)
+                import_from(archive.folder)
             except ArchiveError as error:
                 errors.append(error)
                 continue
-            import_from(archive.folder)
             return archive
         if errors and len(errors) == len(self.paths()):
             raise errors[0]

@@ -23,9 +23,9 @@ from ray import serve
 from ray.serve.config import AutoscalingConfig
 from ray.serve.schema import LoggingConfig
 
-from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig
+from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.process.resources import available_cores
-from hf_serve.hosts.archives import open_archive
+from hf_serve.hosts.archives import config_file, open_archive
 from hf_serve.hosts.asgi.application import Application, Settings
 from hf_serve.hosts.defaults import MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES, OFFLINE, QUEUE_SIZE
 from hf_serve.hosts.one_process import require_one_process
@@ -81,7 +81,7 @@ def model(args: ModelArgs) -> Any:
         WrongConfig: its YAML is invalid, or is for TorchServe only.
     """
     archive = open_archive(args.archive)
-    config = ModelConfig.read(archive.folder / CONFIG_FILE)
+    config = ModelConfig.read(config_file(archive.folder))
     require_one_process(config, args.archive)
     deployment = serve.deployment(
         Replica,

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from hf_serve.handlers.checkpoints.placement import pick_device
-from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig
+from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.dispatcher import Dispatcher
 from hf_serve.handlers.http.limits import BodyLimits
 from hf_serve.handlers.http.response import HttpResponse
@@ -23,6 +23,7 @@ from hf_serve.handlers.process.resources import FreedMemory
 from hf_serve.handlers.process.threads import set_num_threads
 from hf_serve.handlers.telemetry.metrics import Meter
 from hf_serve.handlers.worker_start import load_engine, prepare_process
+from hf_serve.hosts.archives import config_file
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ class Follower:
 
     def __init__(self, folder: Path, name: str, version: str) -> None:
         prepare_process()
-        config = ModelConfig.read(folder / CONFIG_FILE)
+        config = ModelConfig.read(config_file(folder))
         set_num_threads(config.maxWorkers, config.torchrun)
         self._engine = load_engine(folder, config, _device(config))
         self._broadcast = RequestBroadcast()

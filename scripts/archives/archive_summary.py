@@ -11,10 +11,11 @@ from typing import Any
 
 from hf_serve.handlers.checkpoints.archive_signature import SIGNATURE, SUMS
 from hf_serve.handlers.config.documents import parse_json, parse_yaml
-from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig
+from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.errors import KitError, WrongConfig
 from hf_serve.handlers.export.fidelity_report import FILE as QUALITY_FILE
 from hf_serve.handlers.export.fidelity_report import FidelityReport
+from hf_serve.hosts.archives import config_name
 from hf_serve.hosts.mar_reader import Mar, WrongMar
 from hf_serve.scripts.archives.manifest import MANIFEST_FILE
 from hf_serve.scripts.archives.model_store import SUFFIXES, UNREADABLE, read_file, why_unreadable
@@ -26,6 +27,14 @@ WORKER_BYTES = 600 << 20
 # `problem_type` in the config.json of a checkpoint.
 MULTI_LABEL = "multi_label_classification"
 KIT = "handlers/__init__.py"
+# A line of the kit's handler, which needs the folder.
+KIT_IMPORT = b"from handlers."
+# What archives lack that torch-model-archiver was given too little for.
+YAML_REMEDY = "the YAML that says its mode; name it with --config-file of torch-model-archiver"
+HANDLERS_REMEDY = (
+    "and no folder handlers/, which that imports; add the kit's artifacts/package to --extra-files"
+    " of torch-model-archiver"
+)
 
 
 class WrongArchive(KitError):
@@ -41,7 +50,7 @@ class ArchiveSummary:
 
     Attributes:
         name: the name of its model in its manifest.
-        kit: the version of the kit that packed it; None if it is not from the kit.
+        kit: the version of the kit whose `handlers` it has; None if it has none.
         handler: the file with its handler.
         files: the number of its files.
         size: their bytes when they are unpacked.
@@ -71,6 +80,13 @@ class ArchiveSummary:
         return self.config.minWorkers * (self.weights + WORKER_BYTES)
 
     @property
+    def served(self) -> str:
+        """Whether it is served, as far as its files say."""
+        if self.kit is None:
+            return f"by TorchServe alone, with its own {self.handler}, of which nothing is checked"
+        return "yes" if self.has_sums else "not known, as `hf-serve pack` has not packed it"
+
+    @property
     def labels(self) -> Sequence[str]:
         """The labels of a classifier; empty of another model."""
         found = self.model.get("id2label")
@@ -96,7 +112,7 @@ class ArchiveSummary:
         try:
             has_sums = verify_archive(path, public_key)
             return cls._read(path, has_sums=has_sums)
-        except WrongConfig:
+        except (WrongConfig, WrongArchive):
             raise
         except (KitError, OSError, WrongMar, KeyError, ValueError, *UNREADABLE) as error:
             raise WrongArchive(path.name, str(error)) from None
@@ -105,8 +121,14 @@ class ArchiveSummary:
     def _read(cls, path: Path, *, has_sums: bool) -> ArchiveSummary:
         sizes, read = _contents(path)
         manifest = parse_json(read(MANIFEST_FILE))["model"]
-        document = parse_yaml(read(manifest.get("configFile", CONFIG_FILE)))
-        code = read(KIT).decode() if KIT in sizes else ""
+        config_file = config_name(manifest)
+        if config_file not in sizes:
+            raise WrongArchive(path.name, f"it has no {config_file}, {YAML_REMEDY}")
+        handler = str(manifest["handler"])
+        source = read(handler) if handler in sizes else b""
+        if KIT not in sizes and KIT_IMPORT in source:
+            raise WrongArchive(path.name, f"it has {handler}, {HANDLERS_REMEDY}")
+        document = parse_yaml(read(config_file))
         quality = None
         with suppress(KeyError, OSError, ValueError, TypeError, AttributeError):
             quality = FidelityReport.from_json(parse_json(read(QUALITY_FILE)))
@@ -114,14 +136,14 @@ class ArchiveSummary:
         return cls(
             name=str(manifest["modelName"]),
             version=str(manifest.get("modelVersion", "1.0")),
-            kit=code.partition('__version__ = "')[2].partition('"')[0] or None,
-            handler=str(manifest["handler"]),
+            kit=_version_of(read(KIT).decode()) if KIT in sizes else None,
+            handler=handler,
             files=len(sizes),
             size=sum(sizes.values()),
             weights=sum(size for name, size in sizes.items() if name.endswith(WEIGHTS)),
             has_sums=has_sums or SUMS in sizes,
             is_signed=SIGNATURE in sizes,
-            config=ModelConfig.parse(document, f"{path.name}: {CONFIG_FILE}"),
+            config=ModelConfig.parse(document, f"{path.name}: {config_file}"),
             model=model if isinstance(model, dict) else {},
             quality=quality,
         )
@@ -132,6 +154,11 @@ def is_archive(path: Path) -> bool:
     if path.is_dir():
         return (path / MANIFEST_FILE).is_file()
     return path.name.endswith(SUFFIXES)
+
+
+def _version_of(code: str) -> str:
+    """Return the version in the source of the kit."""
+    return code.partition('__version__ = "')[2].partition('"')[0] or "unknown"
 
 
 def _contents(path: Path) -> tuple[Mapping[str, int], Callable[[str], bytes]]:

@@ -16,6 +16,7 @@ import yaml
 
 from hf_serve.handlers.config.documents import parse_json, parse_yaml, read_json
 from hf_serve.handlers.errors import KitError, summarize
+from hf_serve.hosts.archives import config_name
 from hf_serve.scripts.installation import command_line
 
 MANIFEST = Path("MAR-INF") / "MANIFEST.json"
@@ -65,6 +66,15 @@ def read_file(path: Path, name: str) -> bytes:
             return content.read()
     with zipfile.ZipFile(path) as packed_zip:
         return packed_zip.read(name)
+
+
+def read_config(path: Path) -> bytes:
+    """Return the YAML of an archive, which its manifest names.
+
+    Raises:
+        KeyError: it has none.
+    """
+    return read_file(path, config_name(parse_json(read_file(path, MANIFEST.as_posix()))["model"]))
 
 
 def list_archives(store: Path, names: Collection[str] = ()) -> dict[str, str]:

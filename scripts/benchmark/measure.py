@@ -20,7 +20,7 @@ import psutil
 import torch
 
 from hf_serve.handlers.checkpoints.placement import serving_device_type
-from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig
+from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.engine import Engine
 from hf_serve.handlers.errors import KitError, RequestError
 from hf_serve.handlers.export.fidelity_report import FidelityReport
@@ -28,6 +28,7 @@ from hf_serve.handlers.process.packages import silence_libraries
 from hf_serve.handlers.process.threads import set_num_threads
 from hf_serve.handlers.telemetry.metrics import Meter
 from hf_serve.handlers.types.request import Request
+from hf_serve.hosts.archives import config_file
 from hf_serve.scripts.archives.packing import pack
 
 # The clients whose requests a worker gets at once, if its `batchSize` allows.
@@ -105,7 +106,7 @@ def measure(path: str, rows: Sequence[Row], seconds: float) -> dict[str, Any]:
         KitError: it does not load, or refuses all rows.
     """
     folder = Path(path)
-    config = ModelConfig.read(folder / CONFIG_FILE)
+    config = ModelConfig.read(config_file(folder))
     set_num_threads(workers=1)
     device = device_of(config)
     engine = Engine.load(folder, config, device)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig
+from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.errors import KitError
-from hf_serve.hosts.archives import MANIFEST, SUFFIXES, open_archive
+from hf_serve.hosts.archives import MANIFEST, SUFFIXES, config_file, open_archive
 from hf_serve.scripts.archives.contents import require_checkpoint
 from hf_serve.scripts.hub.client import Hub
 from hf_serve.scripts.installation import command_line
@@ -96,7 +96,7 @@ def _from_checkpoint(folder: Path, mode: str | None) -> ModelSource:
 
 def _from_archive(path: Path) -> ModelSource:
     archive = open_archive(path)
-    config = ModelConfig.read(archive.folder / CONFIG_FILE)
+    config = ModelConfig.read(config_file(archive.folder))
     # The rows of a calibration file are not in the archive.
     config = _with_handler(config, {"model_name": str(archive.folder), "calibration": None})
     has_weights = any(archive.folder.glob("*.safetensors"))

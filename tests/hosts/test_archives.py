@@ -15,6 +15,7 @@ from hf_serve.hosts.archives import (
     FOLDER_VARIABLE,
     MANIFEST,
     ArchiveError,
+    config_file,
     import_from,
     open_archive,
     require_same_code,
@@ -123,3 +124,19 @@ def test_the_package_of_the_archive_is_imported(tmp_path: Path) -> None:
 
     assert handlers.__version__ == "of the archive"
     assert KitError is sys.modules["handlers.errors"].KitError is ValueError
+
+
+def test_the_manifest_of_an_archive_names_its_yaml(tmp_path: Path) -> None:
+    (tmp_path / "MAR-INF").mkdir()
+    (tmp_path / MANIFEST).write_text(json.dumps({"model": {"modelName": "fox"}}))
+    with refused(ArchiveError, "fox", "model-config.yaml", "--config-file"):
+        config_file(tmp_path)
+    (tmp_path / "qa.yaml").touch()
+    model = {"modelName": "fox", "configFile": "qa.yaml"}
+    (tmp_path / MANIFEST).write_text(json.dumps({"model": model}))
+    assert config_file(tmp_path) == tmp_path / "qa.yaml"
+
+
+def test_an_archive_without_the_kit_is_refused(tmp_path: Path) -> None:
+    with refused(ArchiveError, "fox", "handlers/", "artifacts/package"):
+        import_from(open_archive(zip_of(tmp_path / "fox.mar")).folder)

@@ -349,3 +349,29 @@ def test_quantized_weights_without_their_package_are_refused(
     assert (code, err.strip()) == (1, Sentence("awq", "pip install gptqmodel"))
     monkeypatch.setattr(dtypes, "find_spec", lambda _: object())
     assert check(folder)[0] == 0
+
+
+def _archive_with(path: Path, files: dict[str, str], **model: str) -> Path:
+    """Write an archive as torch-model-archiver does, from the files that it was given."""
+    named = {"modelName": "old", "modelVersion": "1.0", **model}
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("MAR-INF/MANIFEST.json", json.dumps({"model": named}))
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return path
+
+
+def test_an_archive_of_another_tool_says_what_it_lacks(check: Check, tmp_path: Path) -> None:
+    ours = {"transformers_handler.py": "from handlers.worker_start import prepare_process\n"}
+    yaml = {"old.yaml": "handler: {mode: fill_mask, model_name: org/name}\n"}
+    kit = {"handlers/__init__.py": f'__version__ = "{__version__}"\n'}
+    named = {"handler": "transformers_handler.py", "configFile": "old.yaml"}
+    code, out, err = check(_archive_with(tmp_path / "a.mar", ours | yaml, **named))
+    assert (code, out, err.strip()) == (1, "", Sentence("a.mar", "artifacts/package"))
+    code, out, err = check(_archive_with(tmp_path / "b.mar", ours | kit, handler=named["handler"]))
+    assert (code, out, err.strip()) == (1, "", Sentence("b.mar", "--config-file"))
+    code, out, err = check(_archive_with(tmp_path / "c.mar", ours | kit | yaml, **named))
+    assert (code, err) == (0, "") and "fill_mask" in out and "not known" in out
+    other = {**named, "handler": "image_classifier"}
+    code, out, err = check(_archive_with(tmp_path / "d.mar", yaml, **other))
+    assert (code, err) == (0, "") and "by TorchServe alone, with its own image_class" in out

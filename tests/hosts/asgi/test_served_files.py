@@ -104,10 +104,14 @@ def test_the_first_archive_that_can_be_read_decides_whose_handlers_are_imported(
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(sys, "modules", {**sys.modules})
     (tmp_path / "a.mar").write_text("broken")
-    manifest = tmp_path / "b" / MANIFEST
-    manifest.parent.mkdir(parents=True)
-    manifest.write_text(json.dumps({"model": {"modelName": "b"}}))
-    assert ServedFiles([tmp_path]).import_code().folder == tmp_path / "b"
-    assert sys.path[0] == str(tmp_path / "b")
+    for name in ("b", "c"):
+        manifest = tmp_path / name / MANIFEST
+        manifest.parent.mkdir(parents=True)
+        manifest.write_text(json.dumps({"model": {"modelName": name}}))
+    code = tmp_path / "c" / "handlers" / "__init__.py"
+    code.parent.mkdir()
+    code.touch()
+    assert ServedFiles([tmp_path]).import_code().folder == tmp_path / "c"
+    assert sys.path[0] == str(tmp_path / "c")
     with refused(ArchiveError, "a.mar"):
         ServedFiles([tmp_path / "a.mar"]).import_code()
