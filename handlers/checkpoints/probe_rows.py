@@ -29,6 +29,15 @@ LONGEST = 640
 # strides of convolutions, landmarks, chunks of a scan.
 WINDOW = re.compile(r"window|local_att|block_size|chunk|stride|landmark|sampling_rate")
 
+# Model types whose layers read padding: convolutions, Fourier transforms, pooled positions, hashes.
+# The effect on few outputs can be as small as the rounding of bfloat16, so no trial is evidence.
+READ_PADDING = frozenset(
+    [
+        *("canine", "convbert", "fnet", "funnel", "mobilebert", "nystromformer", "yoso"),
+        "recurrent_gemma",
+    ]
+)
+
 
 @dataclass(frozen=True)
 class RowMaker:
@@ -107,6 +116,8 @@ def _special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list
 def probe_rows(config: PreTrainedConfig, maker: RowMaker, max_tokens: int | None) -> TrialRows:
     """Return rows on which a model shows what padding and packing do to its outputs.
 
+    They are evidence for no row, a limit of 0, where the model type is known to read padding.
+
     Args:
         max_tokens: the longest row that the model may get; None if there is no limit.
     """
@@ -121,6 +132,8 @@ def probe_rows(config: PreTrainedConfig, maker: RowMaker, max_tokens: int | None
     limit = max(tried, min(beyond) // 2) if beyond else math.inf
     for short in (short_positions(config), full_attention_tokens(config)):
         limit = min(limit, short or math.inf)
+    if config.model_type in READ_PADDING:
+        limit = 0
     return TrialRows(
         [maker.rows([min(each, positions) for each in batch]) for batch in lengths], limit
     )

@@ -294,10 +294,19 @@ class GraphModel(PositionalModel):
     """
 
     def __init__(
-        self, graph: torch.nn.Module, signature: Signature, device: torch.device | None = None
+        self,
+        graph: torch.nn.Module,
+        signature: Signature,
+        device: torch.device | None = None,
+        *,
+        full_precision: bool = False,
     ) -> None:
         self._graph, self._device = graph, device or torch.device("cpu")
-        super().__init__(signature, on_accelerator=self._device.type != "cpu")
+        super().__init__(
+            signature,
+            on_accelerator=self._device.type != "cpu",
+            full_precision=full_precision,
+        )
 
     @torch.inference_mode()
     def _run(self, inputs: Sequence[torch.Tensor]) -> Mapping[str, torch.Tensor]:
@@ -386,7 +395,8 @@ class TorchGraphFormat(BaseFormat):
         _warn_about_dtype(spec, manifest.dtype, path.name)
         with translate_load_errors(path.name):
             graph = self.read_graph(path, spec.device)
-        return GraphModel(graph, manifest.signature, spec.device)
+        exact = manifest.dtype == "float32"
+        return GraphModel(graph, manifest.signature, spec.device, full_precision=exact)
 
     def write_manifest(
         self, folder: Path, signature: Signature, dtype: torch.dtype, shape: Shape | None = None

@@ -34,6 +34,7 @@ from .weights import read_weights
 logger = logging.getLogger(__name__)
 
 FILE = "model.onnx"
+FLOAT32 = "tensor(float)"
 PROVIDERS = {
     "cuda": ("CUDAExecutionProvider", "ROCMExecutionProvider", "MIGraphXExecutionProvider")
 }
@@ -75,15 +76,21 @@ class Format(BaseFormat):
         providers = _providers(spec.device, runtime.get_available_providers())
         with translate_load_errors(path.name):
             session = runtime.InferenceSession(path, options, providers=providers)
-        return OnnxModel(session, _outputs(session, spec, path.name))
+        # Other exporters name files of quantized weights after their dtype.
+        exact = path.name == FILE and {each.type for each in session.get_outputs()} == {FLOAT32}
+        names = _outputs(session, spec, path.name)
+        return OnnxModel(session, names, full_precision=exact)
 
 
 class OnnxModel(PositionalModel):
     """An ONNX Runtime session."""
 
-    def __init__(self, session: Any, outputs: tuple[str, ...]) -> None:
+    def __init__(
+        self, session: Any, outputs: tuple[str, ...], *, full_precision: bool = False
+    ) -> None:
         self._session = session
-        super().__init__(Signature(tuple(each.name for each in session.get_inputs()), outputs))
+        inputs = tuple(each.name for each in session.get_inputs())
+        super().__init__(Signature(inputs, outputs), full_precision=full_precision)
 
     def _run(self, inputs: Sequence[torch.Tensor]) -> Mapping[str, torch.Tensor]:
         names, pairs = self._signature.outputs, zip(self._signature.inputs, inputs, strict=True)

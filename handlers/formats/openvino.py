@@ -49,7 +49,7 @@ from ..generation.backends.openvino_genai import (
 from ..generation.generator import end_tokens
 from ..generation.grammar import token_bytes
 from ..generation.message import MARKS
-from ..model import Model
+from ..model import Model, ModelCapabilities
 from ..process.resources import available_cores
 from ..tasks.base import BaseTask
 from . import load_checkpoint
@@ -162,7 +162,8 @@ class Format(BaseFormat):
             settings = _compile_settings(_dtype(spec), graph)
             signature = _signature(graph, spec)
             if signature.is_packed or spec.reduction or spec.row_kind == "arrays":
-                return ConvertedModel(openvino.compile_model(graph, "CPU", settings), signature)
+                compiled = openvino.compile_model(graph, "CPU", settings)
+                return ConvertedModel(compiled, signature, full_precision=self._is_exact(spec))
         exact = _exact(self.served_dtype(spec), graph)
         del graph
         if spec.config.continuousBatching:
@@ -214,7 +215,7 @@ class Format(BaseFormat):
             model = getattr(intel, _class_name(spec)).from_pretrained(
                 str(spec.directory), export=False, ov_config=dict(settings), **OFFLINE
             )
-        return OpenVinoModel(model, spec.outputs.names)
+        return OpenVinoModel(model, spec.outputs.names, full_precision=self._is_exact(spec))
 
     def _load_continuous(
         self,
@@ -262,6 +263,12 @@ class Format(BaseFormat):
         dtype = name_of(pick_dtype(_dtype(spec), spec.device))
         # OpenVINO computes in float32 where the processor lacks bfloat16.
         return dtype if dtype != "bfloat16" or cpu_has_bfloat16() else "float32"
+
+    def _is_exact(self, spec: ModelSpec) -> bool:
+        """Return whether an export of this kit computes in float32, with weights in float32."""
+        is_own = (spec.directory / MANIFEST).is_file()
+        is_quantized = spec.config.handler.quantization is not None
+        return is_own and not is_quantized and self.served_dtype(spec) == "float32"
 
     def _export_graph(
         self, spec: ModelSpec, target: Path, inputs: GraphInputs
@@ -418,9 +425,11 @@ class Format(BaseFormat):
 class ConvertedModel(PositionalModel):
     """A compiled graph that this module has converted, for packed rows or for padded ones."""
 
-    def __init__(self, compiled: Any, signature: Signature) -> None:
+    def __init__(
+        self, compiled: Any, signature: Signature, *, full_precision: bool = False
+    ) -> None:
         self._compiled = compiled
-        super().__init__(signature, compiles_shapes=True)
+        super().__init__(signature, compiles_shapes=True, full_precision=full_precision)
 
     def _run(self, inputs: Sequence[torch.Tensor]) -> Mapping[str, torch.Tensor]:
         names = self._signature.inputs
@@ -432,8 +441,11 @@ class ConvertedModel(PositionalModel):
 class OpenVinoModel(Model):
     """A model of optimum-intel."""
 
-    def __init__(self, model: Any, outputs: tuple[str, ...]) -> None:
+    def __init__(
+        self, model: Any, outputs: tuple[str, ...], *, full_precision: bool = False
+    ) -> None:
         self._model, self._outputs = model, outputs
+        self.capabilities = ModelCapabilities(full_precision=full_precision)
         self._inputs = set(_names(model.model.inputs))
 
     def forward(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:

@@ -64,7 +64,7 @@ class BatchingTrial:
         trial = self.checkpoint.probe_rows(max_tokens)
         first, *_, equally_long = trial.batches[0]
         name = self.checkpoint.architecture
-        if all(self._agree(model, batch[:2]) for batch in trial.batches):
+        if trial.limit and all(self._agree(model, batch[:3]) for batch in trial.batches):
             model.padded_limit, model.runs_alone = trial.limit, False
         elif self._agree(model, [first, equally_long]):
             model.padded_limit, model.runs_alone = 0, False

@@ -98,6 +98,14 @@ def test_encoders_that_padding_changes_run_texts_of_equal_length(family: str, ca
     assert caplog.text.count("it runs rows of equal length") == 1
 
 
+@pytest.mark.parametrize("family", ["funnel", "yoso"])
+def test_padding_that_changes_a_score_less_than_bfloat16_rounds_is_known(family: str) -> None:
+    mode = "sequence_classification"
+    module = families.module(family, mode).bfloat16()
+    engine = families.engine(module, mode, dtype="bfloat16")
+    assert engine.model.padded_limit == 0
+
+
 @pytest.mark.parametrize(("side", "limit"), [("right", math.inf), ("left", 0)])
 def test_positions_that_padding_would_move_are_not_padded(
     side: str, limit: float, monkeypatch: Any

@@ -88,6 +88,16 @@ def test_an_encoder_takes_packed_rows_unless_its_shape_is_fixed(
 
 
 @every_format
+def test_a_model_in_float32_is_tried_with_the_tolerance_of_float32(
+    exported: Any, save_mode: str
+) -> None:
+    """A graph of YOSO had outputs in company that differ by less than the rounding of bfloat16."""
+    folder = exported(save_mode, "sequence_classification")
+    model = Served(folder, "sequence_classification", **keys_of(save_mode)).engine.model
+    assert model.capabilities.full_precision == (save_mode not in ("neuron", "neuronx"))
+
+
+@every_format
 def test_a_format_generates_or_its_export_is_refused(
     exported: Any, served: Any, save_mode: str
 ) -> None:
