@@ -24,6 +24,7 @@ KitError
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
@@ -34,6 +35,8 @@ from typing_extensions import TypedDict
 
 from .compat.device_errors import is_device_failure, is_out_of_memory
 
+# Sequences by which a terminal changes the colour of a text.
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 HubErrorType = Literal["validation", "overloaded", "generation"]
 
 
@@ -246,7 +249,7 @@ def summarize(error: BaseException, max_length: int = 200) -> str:
 
     An error without a message is represented by the name of its class.
     """
-    return " ".join(str(error).split())[:max_length] or type(error).__name__
+    return " ".join(COLOURS.sub("", str(error)).split())[:max_length] or type(error).__name__
 
 
 def _sentence(where: str, problem: str, remedy: str) -> str:

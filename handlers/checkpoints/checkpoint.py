@@ -306,8 +306,16 @@ class Checkpoint:
     @property
     def position_limit(self) -> int | None:
         """The maximum number of tokens for which the model has positions; None for any number."""
-        positions = getattr(self.config.get_text_config(), "max_position_embeddings", None) or 0
-        return positions - first_position(self.config) if positions > 0 else None
+        return position_limit(self.config)
+
+
+def position_limit(config: PreTrainedConfig) -> int | None:
+    """Return the maximum number of tokens for which a model has positions; None for any number.
+
+    XLNet, whose positions are relative, says -1.
+    """
+    positions = int(getattr(config.get_text_config(), "max_position_embeddings", None) or 0)
+    return positions - first_position(config) if positions > 0 else None
 
 
 def first_position(config: PreTrainedConfig) -> int:

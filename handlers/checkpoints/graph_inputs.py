@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from ..batching.padding import Batch
 from ..batching.rows import RowKind
-from .checkpoint import UNLIMITED, first_position
+from .checkpoint import UNLIMITED, position_limit
 from .probe_rows import MASK, WRITTEN, RowMaker, row_beyond, windows
 
 SHAPES = ((2, 16), (3, 29), (1, 7))
@@ -73,9 +73,7 @@ class TokenInputs(GraphInputs):
 
     def batches(self, module: PreTrainedModel) -> list[Batch]:
         """Return random batches, one of them wider than the windows of the config."""
-        config = module.config.get_text_config()
-        offset = first_position(module.config)
-        longest = int(getattr(config, "max_position_embeddings", None) or UNLIMITED) - offset
+        longest = position_limit(module.config) or UNLIMITED
         reached = [width for width in windows(module.config) if width < longest]
         shapes = (*SHAPES, (2, row_beyond(reached))) if reached else SHAPES
         return [self.batch(module, rows, min(width, longest)) for rows, width in shapes]

@@ -75,10 +75,12 @@ def describe_unread(parts: Collection[str]) -> str | None:
     kind = ", the head of a SetFit classifier," if [*parts] == [SETFIT_HEAD] else ""
     if len(parts) == 1 and next(iter(parts)).startswith(N_GRAMS):
         kind = ", the n-grams by which pyctcdecode chooses words,"
-    verb = "is" if len(parts) == 1 else "are"
+    verb, them = ("is", "it") if len(parts) == 1 else ("are", "them")
     code = next((name for name in CODE if name in parts), "")
     remedy = f" {code} runs where the YAML names it as handler.custom." if code else ""
-    return f"{shown}{more}{kind} {verb} left out: answers come from the model without it.{remedy}"
+    return (
+        f"{shown}{more}{kind} {verb} left out: answers come from the model without {them}.{remedy}"
+    )
 
 
 def describe_unread_of(

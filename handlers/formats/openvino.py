@@ -68,6 +68,7 @@ from .weights import read_weights
 logger = logging.getLogger(__name__)
 
 FILE = "openvino_model.xml"
+BASE, DECODER = "AutoModel", "AutoModelForCausalLM"
 SPEECH = "AutoModelForSpeechSeq2Seq"
 VISION = "AutoModelForImageTextToText"
 OFFLINE = {"local_files_only": True, "trust_remote_code": False}
@@ -90,7 +91,7 @@ class Format(BaseFormat):
     """OpenVINO, on the CPU."""
 
     capabilities = FormatCapabilities(
-        generates=("AutoModelForCausalLM", VISION),
+        generates=(DECODER, VISION),
         quantizations=("int8", "int8_weights", "int4_weights"),
         calibrated=("int8",),
     )
@@ -143,7 +144,7 @@ class Format(BaseFormat):
             manifest = self._export_speech(spec, target, inputs)
         else:
             graph = self._export_graph(spec, target, inputs)
-            manifest = graph or self._export_with_optimum(spec, target)
+            manifest = graph or self._export_with_optimum(spec, target, inputs)
         manifest.write(target)
         for path in spec.directory.glob("*config.json"):
             if not (target / path.name).exists():
@@ -293,8 +294,8 @@ class Format(BaseFormat):
             if inputs.kind == "arrays":
                 _fix_shapes(converted, inputs, batches[0])
             _set_names(converted.outputs, graph.signature.outputs)
-        settings = _compile_settings("float32")
-        model = ConvertedModel(openvino.compile_model(converted, "CPU", settings), graph.signature)
+            compiled = openvino.compile_model(converted, "CPU", _compile_settings("float32"))
+        model = ConvertedModel(compiled, graph.signature)
         check_fidelity(module, model, batches, FILE)
         quantized = self._quantize(spec, converted, graph.signature)
         openvino.save_model(quantized.graph, target / FILE, compress_to_fp16=False)
@@ -346,9 +347,11 @@ class Format(BaseFormat):
                 (target / name).replace(path.with_suffix(Path(name).suffix))
         return ExportManifest(signature, quantized.dtype)
 
-    def _export_with_optimum(self, spec: ModelSpec, target: Path) -> ExportManifest:
+    def _export_with_optimum(
+        self, spec: ModelSpec, target: Path, inputs: GraphInputs
+    ) -> ExportManifest:
         """Export a model with optimum-intel."""
-        model = self._convert_checkpoint(spec)
+        model = self._convert_checkpoint(spec, inputs)
         signature = Signature(_names(model.model.inputs), spec.outputs.names)
         quantized = self._quantize(spec, model.model, signature)
         model.model = quantized.graph
@@ -362,18 +365,24 @@ class Format(BaseFormat):
         """Write the files of a LLaVA in a folder as optimum-intel does."""
         self._convert("OVModelForVisualCausalLM", folder).save_pretrained(target)
 
-    def _convert_checkpoint(self, spec: ModelSpec) -> Any:
-        """Return a model of optimum-intel that is converted from the checkpoint."""
+    def _convert_checkpoint(self, spec: ModelSpec, inputs: GraphInputs) -> Any:
+        """Return a model of optimum-intel that is converted from the checkpoint.
+
+        Raises:
+            WrongCheckpoint: it cannot be converted, or has other outputs than the checkpoint.
+        """
         config = spec.checkpoint.config
         check_weights(spec.directory, config, allow_pickle=spec.config.handler.allow_pickle)
         is_gemma = config.model_type in GEMMA
         with gemma_of_any_transformers() if is_gemma else nullcontext():
             model = self._convert(_class_name(spec), spec.directory)
-        if is_gemma:
+        # Decoders can be too large to be in memory a second time.
+        if is_gemma or spec.auto_class != DECODER:
             module = read_weights(spec.in_float32()).eval()
             names = ("input_ids", "attention_mask")
-            batches = TokenInputs(names, spec.checkpoint.row_maker).batches(module)
-            check_fidelity(module, OpenVinoModel(model, spec.outputs.names), batches, FILE)
+            read = TokenInputs(names, spec.checkpoint.row_maker) if is_gemma else inputs
+            converted = OpenVinoModel(model, spec.outputs.names)
+            check_fidelity(module, converted, read.batches(module), FILE)
         return model
 
     def _convert(self, class_name: str, folder: Path) -> Any:
@@ -462,7 +471,8 @@ class OpenVinoModel(Model):
 
 def _class_name(spec: ModelSpec) -> str:
     """Return the name of optimum-intel's class for a checkpoint."""
-    return f"OV{spec.auto_class.removeprefix('Auto')}"
+    name = "ModelForFeatureExtraction" if spec.auto_class == BASE else spec.auto_class
+    return f"OV{name.removeprefix('Auto')}"
 
 
 def _named_arrays(signature: Signature, batch: Mapping[str, torch.Tensor]) -> dict[str, Any]:

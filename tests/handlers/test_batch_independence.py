@@ -130,6 +130,7 @@ def exports() -> list[Any]:
         "mobilebert",
         "mpnet",
         "nystromformer",
+        "xlnet",
     )
     others = [("torchscript", name) for name in scripts]
     others += [

@@ -38,6 +38,7 @@ def test_a_copy_of_an_error_is_the_same_error_without_frames(error: Exception) -
 def test_the_summary_of_an_error_is_one_line_of_limited_length() -> None:
     assert summarize(ValueError("one\n  two\tthree")) == "one two three"
     assert summarize(ValueError("x" * 999), 9) == "x" * 9
+    assert summarize(ValueError("\x1b[96mstep 2/3\x1b[0m")) == "step 2/3"
 
 
 def test_an_error_without_a_message_is_reported_by_its_name() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hf_serve.handlers import formats
+from hf_serve.handlers.checkpoints.graph_inputs import SHAPES, TokenInputs
 from hf_serve.handlers.checkpoints.probe_rows import RowMaker
 from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.engine import Engine
@@ -61,6 +62,13 @@ def test_every_maker_of_rows_frames_them(tmp_path: Path) -> None:
         (batch["input_ids"] == 2).sum(1).tolist() == [1] * len(batch["input_ids"])
         for batch in task.graph_inputs.batches(module)
     )
+
+
+def test_a_model_with_relative_positions_is_traced_with_rows_of_any_length() -> None:
+    """The config of XLNet says that it has -1 positions."""
+    module = families.module("xlnet", MODE)
+    batches = TokenInputs(("input_ids", "attention_mask")).batches(module)
+    assert [batch["input_ids"].shape for batch in batches] == [*SHAPES]
 
 
 @pytest.mark.parametrize("family", BY_END)

@@ -24,7 +24,7 @@ from hf_serve.handlers.formats import check_config, export
 from hf_serve.handlers.formats.openvino import _compile_settings, min_running
 from hf_serve.handlers.types.request import Request
 from hf_serve.scripts.installation import ROOT
-from tests import tiny
+from tests import families, tiny
 from tests.samples import FINE, requests_of
 from tests.sentences import refused
 from tests.serving import Served
@@ -86,6 +86,33 @@ def test_a_quantized_model_is_smaller_measured_and_answers(
     model = Served(tmp_path / "small", **settings)
     for inputs, given in requests_of(mode):
         model.ask(inputs, **given)
+
+
+@pytest.mark.parametrize(
+    ("family", "mode", "problem"),
+    [
+        pytest.param("deberta-v2", "feature_extraction", None, marks=pytest.mark.nightly),
+        # optimum-intel exports the encoder in place of the model.
+        ("bart", "feature_extraction", "last_hidden_state differ"),
+        pytest.param("mbart", "sentence_embedding", "exported", marks=pytest.mark.nightly),
+        pytest.param("mbart", CLASSIFIES, "batch of 2", marks=pytest.mark.nightly),
+    ],
+)
+def test_an_export_has_the_outputs_of_its_checkpoint_or_is_refused(
+    tmp_path: Path, family: str, mode: str, problem: str | None
+) -> None:
+    module = families.module(family, mode)
+    families.save(module, tmp_path)
+    config = ModelConfig.parse({"handler": {**handler(mode), "dtype": "float32"}})
+    if problem:
+        with pytest.raises(WrongCheckpoint, match=f"{problem}.*; use save_mode: pretrained"):
+            export(tmp_path, config, tmp_path)
+        return
+    expected = Served(tmp_path, mode).ask("w7 w8 w9")
+    export(tmp_path, config, tmp_path)
+    np.testing.assert_allclose(
+        Served(tmp_path, mode, save_mode="openvino").ask("w7 w8 w9"), expected, atol=1e-4
+    )
 
 
 @pytest.mark.nightly
