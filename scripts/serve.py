@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -19,7 +20,7 @@ from hf_serve.scripts.archives.model_store import list_archives
 from hf_serve.scripts.command_line import PublicKey, counted, split_names
 from hf_serve.scripts.installation import command_line
 from hf_serve.scripts.paths import CONFIG, MODEL_STORE, shown
-from hf_serve.scripts.serving.background import AsgiServer, OneUrl, start_one_url
+from hf_serve.scripts.serving.background import ONE_URL_SECONDS, AsgiServer, OneUrl, launch_one_url
 from hf_serve.scripts.serving.host_commands import body_limits
 from hf_serve.scripts.serving.logs import (
     SERVER_LOG,
@@ -139,15 +140,15 @@ def start(
         log_config=JSON_LOGGING if json_logs else LOGGING,
         fork_server=fork_server,
         public_key=public_key,
+        on_launched=partial(_launch_one_url, port=url_port, api_key_file=api_key_file),
         on_ready=lambda name, seconds: console.print(f"{name} is ready ({seconds:.1f} s)"),
         on_failed=lambda name, reason: typer.echo(f"{name} did not load: {reason}", err=True),
     )
     if foreground:
-        _stay(torchserve, url_port, api_key_file)
+        _stay(torchserve)
     else:
         with console.status("Starting TorchServe and loading models"):
-            server = torchserve.start()
-        _start_one_url(server, url_port, api_key_file)
+            server = _start(torchserve)
         _announce(server)
 
 
@@ -296,8 +297,9 @@ def _leave_if_running(workdir: Path) -> None:
         stop_line = command_line("stop", *workdir_option(workdir))
         console.print(f"{title} is running already; `{stop_line}` ends it.")
         status(workdir)
-    elif server := Server.of(workdir):
-        _stop_one_url(workdir)
+        return
+    _stop_one_url(workdir)
+    if server := Server.of(workdir):
         server.stop()
 
 
@@ -309,15 +311,26 @@ def _announce(server: Server) -> None:
         console.print(f"Ask at {server.inference_url}/predictions/<model>")
 
 
-def _start_one_url(server: Server, port: int, api_key_file: Path | None) -> None:
-    """Start the server at one URL, unless its port is 0; TorchServe stops where that fails."""
-    if not port:
-        return
+def _launch_one_url(server: Server, port: int, api_key_file: Path | None) -> None:
+    """Start the server at one URL, unless its port is 0, while models are loaded."""
+    if port:
+        launch_one_url(server, port, body_limits(), api_key_file)
+
+
+def _start(torchserve: TorchServe) -> Server:
+    """Start TorchServe and the server at one URL; neither runs where one of them fails."""
     try:
-        start_one_url(server, port, body_limits(), api_key_file)
+        server = torchserve.start()
+    except BaseException:
+        _stop_one_url(torchserve.workdir)
+        raise
+    try:
+        if one_url := OneUrl.of(server.workdir):
+            one_url.wait_until_ready(ONE_URL_SECONDS)
     except BaseException:
         server.stop()
         raise
+    return server
 
 
 def _stop_one_url(workdir: Path) -> None:
@@ -325,21 +338,21 @@ def _stop_one_url(workdir: Path) -> None:
         one_url.stop()
 
 
-def _stay(torchserve: TorchServe, url_port: int, api_key_file: Path | None) -> None:
-    with torchserve as server:
-        _start_one_url(server, url_port, api_key_file)
+def _stay(torchserve: TorchServe) -> None:
+    server = _start(torchserve)
+    try:
         _announce(server)
-        try:
-            while server.is_alive():
-                time.sleep(0.5)
-        except (KeyboardInterrupt, SystemExit) as stopped:
-            _stop_one_url(server.workdir)
-            _drain(server, DRAIN_SECONDS)
-            if isinstance(stopped, SystemExit):
-                raise
-            return
-        finally:
-            _stop_one_url(server.workdir)
+        while server.is_alive():
+            time.sleep(0.5)
+    except (KeyboardInterrupt, SystemExit) as stopped:
+        _stop_one_url(server.workdir)
+        _drain(server, DRAIN_SECONDS)
+        if isinstance(stopped, SystemExit):
+            raise
+        return
+    finally:
+        _stop_one_url(server.workdir)
+        server.stop()
     raise typer.Exit(1)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from hf_serve.handlers.checkpoints.checkpoint_files import (
     BGE_M3,
@@ -33,7 +33,10 @@ from hf_serve.handlers.checkpoints.lora_files import LABEL_FILES, LoraFiles, ada
 from hf_serve.handlers.checkpoints.unread_files import QUANTIZED, SETFIT, TEKKEN
 from hf_serve.handlers.config.handler_section import HandlerSection
 from hf_serve.handlers.errors import WrongCheckpoint
-from hf_serve.scripts.hub.client import Hub
+
+if TYPE_CHECKING:
+    # It imports huggingface_hub, which commands without a download do not need.
+    from hf_serve.scripts.hub.client import Hub
 
 # Without *.py, vocab.pkl and vocab.bin, which execute code when loaded.
 CONFIG_FILES = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -25,9 +25,12 @@ from hf_serve.handlers.checkpoints.unread_files import unread_files
 from hf_serve.handlers.config.handler_section import CUSTOM_MODE, HandlerSection
 from hf_serve.handlers.errors import KitError, WrongCheckpoint, WrongConfig
 from hf_serve.scripts.hub.checkpoint_files import adapter_files, checkpoint_files
-from hf_serve.scripts.hub.client import Hub, Snapshot
 from hf_serve.scripts.hub.staging import Staging
 from hf_serve.scripts.paths import LOCAL, REQUIREMENTS
+
+if TYPE_CHECKING:
+    # It imports huggingface_hub, which commands without a download do not need.
+    from hf_serve.scripts.hub.client import Hub, Snapshot
 
 
 class WriteError(KitError):

@@ -165,6 +165,15 @@ class BackgroundServer:
         Raises:
             BackgroundServerFailed: a model does not load, or not in time; the server is stopped.
         """
+        server = cls.launch(command, workdir, settings, given)
+        server.wait_until_ready(timeout)
+        return server
+
+    @classmethod
+    def launch(
+        cls, command: Sequence[str], workdir: Path, settings: dict[str, Any], given: str = ""
+    ) -> Self:
+        """Start a server without waiting for it; the arguments are as in `start`."""
         workdir.mkdir(parents=True, exist_ok=True)
         kept = {name: value for name, value in os.environ.items() if name not in DROPPED}
         with (workdir / CONSOLE).open("wb") as output, tempfile.TemporaryFile() as source:
@@ -181,12 +190,19 @@ class BackgroundServer:
             )
         server = cls(process.pid, started_at(process.pid) or 0.0, workdir, settings)
         server.save()
-        try:
-            server._wait(timeout)
-        except BaseException:
-            server.stop()
-            raise
         return server
+
+    def wait_until_ready(self, timeout: float) -> None:
+        """Return once every model answers.
+
+        Raises:
+            BackgroundServerFailed: a model does not load, or not in time; the server is stopped.
+        """
+        try:
+            self._wait(timeout)
+        except BaseException:
+            self.stop()
+            raise
 
     def _wait(self, timeout: float) -> None:
         end = time.monotonic() + timeout
@@ -248,6 +264,9 @@ class OneUrl(BackgroundServer):
     ready_path: ClassVar[str] = "/v2/health/live"
 
 
+ONE_URL_SECONDS = 60.0
+
+
 def start_one_url(
     torchserve: Server,
     port: int,
@@ -256,7 +275,7 @@ def start_one_url(
     *,
     watch: Path | None = None,
     limits_of_models: Sequence[str] = (),
-    timeout: float = 60.0,
+    timeout: float = ONE_URL_SECONDS,
 ) -> OneUrl:
     """Start the server at one URL in front of a TorchServe, and return once it answers.
 
@@ -272,6 +291,30 @@ def start_one_url(
     Raises:
         PortInUse: the port is in use.
         BackgroundServerFailed: it does not start; it is stopped.
+    """
+    one_url = launch_one_url(
+        torchserve, port, limits, api_key_file, watch=watch, limits_of_models=limits_of_models
+    )
+    one_url.wait_until_ready(timeout)
+    return one_url
+
+
+def launch_one_url(
+    torchserve: Server,
+    port: int,
+    limits: BodyLimits,
+    api_key_file: Path | None = None,
+    *,
+    watch: Path | None = None,
+    limits_of_models: Sequence[str] = (),
+) -> OneUrl:
+    """Start the server at one URL without waiting for it.
+
+    The arguments are as in `start_one_url`. TorchServe may still be starting, unless models are
+    on demand.
+
+    Raises:
+        PortInUse: the port is in use.
     """
     require_free(port)
     workdir = torchserve.workdir.resolve()
@@ -289,7 +332,7 @@ def start_one_url(
         options["--watch"] = watch.resolve()
     arguments = [str(each) for option in options.items() for each in option]
     arguments += limits_of_models
-    return OneUrl.start(["-m", "hf_serve.hosts.asgi", *arguments], workdir, {"port": port}, timeout)
+    return OneUrl.launch(["-m", "hf_serve.hosts.asgi", *arguments], workdir, {"port": port})
 
 
 # The log of a server without TorchServe, in the folder of logs of its work folder.

@@ -80,7 +80,7 @@ class NotReadyInTime(KitError):
     def __init__(self, models: list[str], timeout: float) -> None:
         self.models = models
         super().__init__(
-            f"{', '.join(models)} did not answer within {timeout:.0f} s; "
+            f"{', '.join(models)} did not answer within {timeout:g} s; "
             "increase --timeout, or read the logs."
         )
 

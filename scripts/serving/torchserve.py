@@ -61,6 +61,7 @@ class TorchServe:
         fork_server: whether workers are forked from a process that has imported their packages.
         public_key: the key that archives must be signed with; TorchServe then finds only what was
             unpacked of archives that are.
+        on_launched: called with the server once its process runs, before its models are loaded.
         on_ready: called with the name of each model and the seconds it took to load.
         on_failed: called with the name of each model that does not load and the reason, and the
             others are served; None where all of them have to load.
@@ -77,6 +78,7 @@ class TorchServe:
     log_config: Path = LOGGING
     fork_server: bool = field(default_factory=fork_server.is_on)
     public_key: Path | None = None
+    on_launched: Callable[[Server], None] = lambda _server: None
     on_ready: Callable[[str, float], None] = lambda _name, _seconds: None
     on_failed: Callable[[str, str], None] | None = None
 
@@ -92,6 +94,7 @@ class TorchServe:
         self.ports.require_free()
         server = self._launch(java_home(), models)
         try:
+            self.on_launched(server)
             timeout = start_seconds(len(models)) if self.timeout is None else self.timeout
             wait_until_ready(server, timeout, self.on_ready, self.on_failed)
         except BaseException:

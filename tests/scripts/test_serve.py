@@ -15,6 +15,7 @@ import typer
 from hf_serve.handlers.errors import KitError
 from hf_serve.hosts.fork_server.start import VARIABLE
 from hf_serve.scripts import serve
+from hf_serve.scripts.serving.background import OneUrl
 from hf_serve.scripts.serving.ports import free_ports, is_free
 from hf_serve.scripts.serving.processes import group_members, started_at
 from hf_serve.scripts.serving.properties import read_properties
@@ -94,6 +95,17 @@ def test_start_status_stop(line: Line) -> None:
     assert not group_members(server.pid)
     assert is_free(url_port)
     assert line.run("status")[:2] == (1, "TorchServe is not running.\n")
+
+
+@pytest.mark.server
+def test_no_url_stays_where_no_model_is_ready_in_time(line: Line) -> None:
+    url_port = free_ports().inference
+    code, _, err = line.run("start", "--url-port", str(url_port), "--timeout", "0.1")
+    assert code == 1
+    assert "0.1 s" in err
+    assert is_free(url_port)
+    assert Server.of(line.workdir) is None
+    assert OneUrl.of(line.workdir) is None
 
 
 def test_a_model_without_an_archive_is_named(line: Line) -> None:
