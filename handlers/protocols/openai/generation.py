@@ -166,7 +166,9 @@ def _shown(token: TextToken, as_ids: bool) -> str:
 
 def _entry(token: TextToken, as_ids: bool) -> LikelyToken:
     """Return a token with its bytes; a part of a character has other bytes than its text."""
-    raw = token.get("bytes") or list(token["text"].encode(errors="replace"))
+    # What stands for parts before it is in the text, and its bytes are theirs.
+    own = token["text"].lstrip("\N{REPLACEMENT CHARACTER}") or token["text"]
+    raw = token.get("bytes") or list(own.encode(errors="replace"))
     # Only the first token of a prompt has none, which chats do not return.
     return {"token": _shown(token, as_ids), "logprob": token["logprob"] or 0.0, "bytes": raw}
 

@@ -304,7 +304,7 @@ class ResponseStream(HttpTextStream):
         """The complete response, once :meth:`rest` has returned its last event."""
 
     def part(self, text: str, tokens: Sequence[GeneratedToken]) -> bytes:
-        return self._delta("message", text, self._template.logprobs(scored(tokens)))
+        return self._delta("message", text, self._template.logprobs(scored(tokens), text))
 
     def reasoning_part(self, text: str, tokens: Sequence[GeneratedToken]) -> bytes:
         return self._delta("reasoning", text) if self._template.shows_reasoning else b""
@@ -325,10 +325,8 @@ class ResponseStream(HttpTextStream):
         parts = [self._delta("reasoning", thoughts)] if thoughts else []
         new = self.not_emitted(text)
         if new or not (self._items or calls or thoughts):
-            left = self._template.logprobs(
-                (scored_in(result["details"]) or [])[self.emitted_tokens :]
-            )
-            parts.append(self._delta("message", new, left))
+            left = (scored_in(result["details"]) or [])[self.emitted_tokens :]
+            parts.append(self._delta("message", new, self._template.logprobs(left, new)))
         parts.append(self._calls(calls[self._sent_calls :]))
         status = self._template.status(result)
         parts.append(self._close(status))
@@ -505,9 +503,14 @@ class ResponseTemplate(Call[ResponseBody]):
         own = {"id": f"fc_{uuid.uuid4().hex}", "type": "function_call", "status": "completed"}
         return {**own, "call_id": call_id, **call["function"]}
 
-    def logprobs(self, tokens: Sequence[Scored]) -> list[Any]:
-        """Return the log probabilities of a text, where they are requested."""
-        return list(chat_logprobs(tokens)["content"]) if tokens else []
+    def logprobs(self, tokens: Sequence[Scored], text: str) -> list[Any]:
+        """Return the log probabilities of a text, where they are requested.
+
+        Args:
+            tokens: its tokens, among which may be the tokens of thoughts, marks and calls.
+            text: the text.
+        """
+        return list(chat_logprobs(tokens_of(text, tokens))["content"]) if tokens else []
 
     def _items(self, result: Mapping[str, Any], status: ResponseStatus) -> Iterator[Any]:
         text, calls = result["generated_text"], result.get("tool_calls", ())
@@ -517,7 +520,8 @@ class ResponseTemplate(Call[ResponseBody]):
             yield self.item("reasoning", reasoning, status if is_last else "completed")
         if text or not (calls or reasoning):
             message = self.item("message", text, "completed" if calls else status)
-            message["content"][0]["logprobs"] = self.logprobs(scored_in(result["details"]) or [])
+            tokens = scored_in(result["details"]) or []
+            message["content"][0]["logprobs"] = self.logprobs(tokens, text)
             yield message
         yield from (self.call(call) for call in calls)
 
@@ -716,6 +720,22 @@ class Responses(Endpoint[ResponseBody]):
     def _keep(self, template: ResponseTemplate, response: Response | None) -> None:
         if template.stores and response:
             self._store.put(StoredResponse(response, template.inputs))
+
+
+def tokens_of(text: str, tokens: Sequence[Scored]) -> list[Scored]:
+    """Return the tokens of a text among others: of thoughts before it, or of calls after it."""
+    whole = "".join(token["text"] for token, _ in tokens)
+    start = len(whole) - len(text) if whole.endswith(text) else whole.find(text)
+    if start < 0:
+        return list(tokens)
+    found, at, stop = list[Scored](), 0, start + len(text)
+    for each in tokens:
+        end = at + len(each[0]["text"])
+        # The first parts of a character have no text.
+        if (start <= at <= stop) if at == end else (at < stop and end > start):
+            found.append(each)
+        at = end
+    return found
 
 
 def id_prefix(model: str) -> str:

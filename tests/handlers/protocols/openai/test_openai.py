@@ -218,6 +218,16 @@ def test_a_chat_has_its_tokens_with_log_probabilities(model: Served, top: int | 
     assert likely == [[each["logprob"] for each in top] for top in expected]
 
 
+def test_the_bytes_of_the_tokens_are_the_bytes_of_the_text(model: Served) -> None:
+    # Tokens at random have parts of characters that no other part follows.
+    settings = {"n": 4, "seed": 3, "temperature": 2, "max_tokens": 40, "logprobs": True}
+    choices = ask(model, "chat/completions", messages=CHAT, **settings)["choices"]
+    texts = [choice["message"]["content"] for choice in choices]
+    raw = [[bytes(each["bytes"]) for each in choice["logprobs"]["content"]] for choice in choices]
+    assert [b"".join(each).decode(errors="replace") for each in raw] == texts
+    assert "\N{REPLACEMENT CHARACTER}" in "".join(texts)
+
+
 def test_a_completion_has_its_tokens_with_log_probabilities(model: Served) -> None:
     settings = {"prompt": "Ada", "logprobs": 2, "max_tokens": 12}
     (choice,) = ask(model, "completions", **settings)["choices"]

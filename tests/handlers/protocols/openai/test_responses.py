@@ -455,6 +455,33 @@ def test_a_format_holds_after_the_thoughts(model: Served, monkeypatch: Any) -> N
     assert response["text"] == {"format": chosen}
 
 
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("<think>Hm so.</think>\n\nYes, é😀.", "Yes, é😀."),
+        (f"<think>Yes.</think>Yes.{CALL}", "Yes."),
+        (f"h{CALL}", "h"),
+    ],
+)
+def test_log_probabilities_are_of_the_text_alone_whole_and_streamed(
+    model: Served, monkeypatch: Any, text: str, answer: str
+) -> None:
+    tokenizer = model.engine.task.checkpoint.tokenizer
+    monkeypatch.setattr(tokenizer, "chat_template", THINKS)
+    write(model, text, monkeypatch)
+    body = {"input": "Is", "tools": [FIND], "include": ["message.output_text.logprobs"]}
+    whole = ask(model, **body)
+    sent: Sent = []
+    end = call(model, {**body, "stream": True}, sent)
+    for response in (whole, events(*sent, end)[-1]["response"]):
+        (message,) = [item for item in response["output"] if item["type"] == "message"]
+        (part,) = message["content"]
+        logprobs = part["logprobs"]
+        assert part["text"].strip() == answer
+        assert "".join(each["token"] for each in logprobs).strip() == answer
+        assert b"".join(bytes(each["bytes"]) for each in logprobs).decode().strip() == answer
+
+
 def test_log_probabilities_are_included_where_they_are_requested(model: Served) -> None:
     response = ask(model, input=CHAT, include=["message.output_text.logprobs"], **FEW)
     (part,) = response["output"][0]["content"]
