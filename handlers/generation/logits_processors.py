@@ -313,10 +313,15 @@ class PerRowFirstToken(LogitsProcessor):
 
 @dataclass(frozen=True)
 class TokenScores:
-    """The log probability of a generated token, and of the most likely tokens, best first."""
+    """The log probability of a token, and of the most likely tokens in its place, best first.
+
+    Attributes:
+        rank: its place among all tokens, from 1, where it is a token of a prompt.
+    """
 
     logprob: float
     top: Sequence[tuple[int, float]] = ()
+    rank: int | None = None
 
 
 class LogprobRecorder(LogitsProcessor):
@@ -391,13 +396,16 @@ def prompt_scores(logits: torch.Tensor, ids: torch.Tensor, top: int) -> list[Tok
         logprobs = logits[start:end].float().log_softmax(dim=-1)
         logprobs = logprobs.nan_to_num(nan=MIN_LOGPROB).clamp_(min=MIN_LOGPROB)
         chosen = ids[start + 1 : end + 1, None].to(logprobs.device)
-        of_tokens = logprobs.gather(1, chosen)[:, 0].tolist()
+        scores = logprobs.gather(1, chosen)
+        ranks = (1 + (logprobs > scores).sum(dim=1)).tolist()
         # As many for any number, as in the recorder.
         values, likely = logprobs.topk(min(MAX_TOP_TOKENS, logprobs.shape[1]))
         best = zip(likely[:, :top].tolist(), values[:, :top].tolist(), strict=True)
         found += [
-            TokenScores(logprob, list(zip(tokens, each, strict=True)))
-            for logprob, (tokens, each) in zip(of_tokens, best, strict=True)
+            TokenScores(logprob, list(zip(tokens, each, strict=True)), rank)
+            for logprob, rank, (tokens, each) in zip(
+                scores[:, 0].tolist(), ranks, best, strict=True
+            )
         ]
     return found
 

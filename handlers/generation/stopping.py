@@ -21,6 +21,7 @@ from ..process.deadline import Deadline
 from ..process.ranks import world_size
 from ..types.request import GeneratedToken, TextStream, WrittenTokens
 from .detokenization import DecoderState, IncrementalDecoder
+from .growing import Growing
 from .logits_processors import BatchRows, LogprobRecorder, TokenScores
 from .message import MessageReader, MessageSyntax
 
@@ -62,14 +63,14 @@ class GenerationState:
     tokens: int
     finish_reason: FinishReason | None
     decoding: DecoderState = field(repr=False)
-    records: tuple[TokenRecord, ...] = field(default=(), repr=False)
+    records: Growing[TokenRecord] = field(default_factory=Growing, repr=False)
     hidden: tuple[tuple[int, str], ...] = field(default=(), repr=False)
     prompt: Sequence[GeneratedToken] = field(default=(), repr=False)
     omits_last: bool = False
     reasoning_tokens: int = 0
     stop_string: str | None = None
     end_token: int | None = None
-    ids: tuple[int, ...] | None = field(default=None, repr=False)
+    ids: Growing[int] | None = field(default=None, repr=False)
 
     @property
     def kept_tokens(self) -> int:
@@ -139,7 +140,7 @@ class StopTracker:
     def start(self) -> GenerationState:
         """Return the state before the first new token."""
         decoding = self.decoder.start(self.prompt)
-        return GenerationState("", 0, None, decoding, ids=() if self.keeps_ids else None)
+        return GenerationState("", 0, None, decoding, ids=Growing() if self.keeps_ids else None)
 
     def add(
         self, state: GenerationState, token: int, scores: TokenScores | None = None
@@ -151,12 +152,12 @@ class StopTracker:
         """
         if state.finish_reason:
             return state
-        ids = None if state.ids is None else (*state.ids, token)
+        ids = None if state.ids is None else state.ids.plus(token)
         state = replace(state, tokens=state.tokens + 1, ids=ids)
         if token in self.end_tokens - self.shown_ends:
             return replace(self._finish(state, "eos_token", token), omits_last=True)
         if scores:
-            state = replace(state, records=(*state.records, self._record(state, token, scores)))
+            state = replace(state, records=state.records.plus(self._record(state, token, scores)))
         decoding, new = self.decoder.add(state.decoding, token)
         state = self._append(replace(state, decoding=decoding), new)
         if self._is_reasoning(state, len(state.text) - len(new)):
@@ -180,7 +181,7 @@ class StopTracker:
         omits_last = end is not None and tokens[end] not in self.shown_ends
         kept = tokens if end is None else tokens[: end + 1 - omits_last]
         if self.keeps_ids:
-            state = replace(state, ids=tuple(tokens if end is None else tokens[: end + 1]))
+            state = replace(state, ids=Growing(tokens if end is None else tokens[: end + 1]))
         state = replace(
             state, text=self.decoder.decode(state.decoding, kept), omits_last=omits_last
         )
@@ -294,7 +295,7 @@ class StopTracker:
             for each, logprob in scores.top
         ]
         chosen = self._token(token, scores.logprob)
-        return TokenRecord(len(state.text), replace(chosen, top=top))
+        return TokenRecord(len(state.text), replace(chosen, top=top, rank=scores.rank))
 
     def _token(self, token: int, logprob: float, text: str = "") -> GeneratedToken:
         special, partial = self.decoder.is_special(token), self.decoder.part_of_character(token)
@@ -344,7 +345,7 @@ def _cut(state: GenerationState, found: FoundStop) -> GenerationState:
         state,
         text=state.text[:place],
         finish_reason="stop_sequence",
-        records=tuple(record for record in state.records if record.start < place),
+        records=Growing([record for record in state.records if record.start < place]),
         stop_string=stop,
     )
 

@@ -82,6 +82,7 @@ class Token(TypedDict):
     logprob: float | None
     special: bool
     bytes: NotRequired[list[int]]
+    rank: NotRequired[int]
 
 
 class ShownToken(TypedDict):

@@ -25,7 +25,8 @@ class TextToken(TypedDict):
 
     `text` is what it adds to the text, of a special token in place of another its name. `logprob`
     is the natural logarithm of the probability that the model gives it; null for the first token of
-    a prompt. `bytes` are there where the token has a part of a character only.
+    a prompt. `bytes` are there where the token has a part of a character only, and `rank`, its
+    place among all tokens by probability, where it is a token of a prompt.
     """
 
     id: int
@@ -33,6 +34,7 @@ class TextToken(TypedDict):
     logprob: float | None
     special: bool
     bytes: NotRequired[list[int]]
+    rank: NotRequired[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ class GeneratedToken:
         special: whether it is a special token.
         partial: its bytes, where they are a part of a character.
         top: the most likely tokens in its place, best first; as many as the request asks for.
+        rank: its place among all tokens, from 1, where it is a token of a prompt.
     """
 
     id: int
@@ -52,11 +55,16 @@ class GeneratedToken:
     special: bool = False
     partial: bytes | None = None
     top: Sequence[GeneratedToken] = ()
+    rank: int | None = None
 
     def as_json(self) -> TextToken:
         """Return it without the tokens in its place, ready for JSON."""
         token = TextToken(id=self.id, text=self.text, logprob=self.logprob, special=self.special)
-        return token if self.partial is None else {**token, "bytes": list(self.partial)}
+        if self.partial is not None:
+            token["bytes"] = list(self.partial)
+        if self.rank is not None:
+            token["rank"] = self.rank
+        return token
 
     def top_as_json(self) -> list[TextToken]:
         """Return the most likely tokens in its place, ready for JSON."""

@@ -88,8 +88,7 @@ def scored_prompt(details: Mapping[str, Any]) -> list[Scored]:
 def prompt_tokens(result: Mapping[str, Any], body: Sampling) -> PromptTokens:
     """Return the keys of vLLM about the tokens of a prompt; null where a body asks for none.
 
-    The first token has no log probability. `rank` is null for a token of the prompt that is not
-    among the most likely ones.
+    The first token has no log probability.
     """
     details, count = result["details"], body.prompt_logprobs
     scores: list[dict[str, RankedToken] | None] | None = None
@@ -115,7 +114,7 @@ def _ranked(token: TextToken, top: Sequence[TextToken], count: int) -> dict[str,
     return {
         str(each["id"]): {
             "logprob": each["logprob"] or 0.0,
-            "rank": ranks.get(each["id"]),
+            "rank": ranks.get(each["id"], each.get("rank")),
             "decoded_token": each["text"],
         }
         for each in (token, *top[:count])

@@ -47,6 +47,8 @@ def check(model: Served, text: str, details: Any, top: int = 0) -> None:
     scores = logprobs_of(model, ids)
     expected = [float(scores[place, token]) for place, token in enumerate(ids[1:])]
     assert [token["logprob"] for token in others] == close(expected)
+    better = [int((row > row[token]).sum()) for row, token in zip(scores, ids[1:], strict=False)]
+    assert [token["rank"] for token in others] == [1 + count for count in better]
     assert ("prefill_top_tokens" in details) == bool(top)
     for row, likely in zip(scores, details.get("prefill_top_tokens", [[]])[1:], strict=False):
         values, best = row.topk(top)

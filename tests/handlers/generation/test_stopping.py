@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from hf_serve.handlers.generation.detokenization import DecoderState, IncrementalDecoder
+from hf_serve.handlers.generation.growing import Growing
 from hf_serve.handlers.generation.stopping import (
     BeamCriterion,
     DeadlineCriterion,
@@ -150,7 +151,21 @@ def test_processes_of_torchrun_ask_for_the_time_at_every_eighth_step(monkeypatch
 @pytest.mark.parametrize(("length", "count"), [(2, 0), (3, 1), (6, 1), (7, 2), (None, 2)])
 def test_recorded_tokens_end_within_a_length(length: int | None, count: int) -> None:
     tokens = [GeneratedToken(id=number, text="", logprob=0.0) for number in (5, 6)]
-    records = tuple(map(TokenRecord, (0, 3), tokens))
+    records = Growing([*map(TokenRecord, (0, 3), tokens)])
     text = GenerationState("foxbear", 2, None, DecoderState((), 0, 0), records)
     found = text.recorded_tokens(length=length)
     assert [token.text for token in found] == ["fox", "bear"][:count]
+
+
+def test_sequences_share_their_items_and_do_not_change() -> None:
+    first = Growing([1, 2])
+    longer, other = first.plus(3), first.plus(4)
+    assert (tuple(first), tuple(longer), tuple(other.plus(5))) == ((1, 2), (1, 2, 3), (1, 2, 4, 5))
+    assert (longer[-1], longer[1:], longer[:9:2], first[1:]) == (3, [2, 3], [1, 3], [2])
+    assert longer == (1, 2, 3) and hash(longer) == hash(Growing((1, 2, 3))) and longer != other
+    with pytest.raises(IndexError):
+        first[2]
+    many: Growing[int] = Growing()
+    for number in range(200_000):  # Copies would take minutes.
+        many = many.plus(number)
+    assert len(many) == 200_000
