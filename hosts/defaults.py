@@ -10,4 +10,6 @@ MAX_REQUEST_BYTES = 10_485_760
 MAX_RESPONSE_BYTES = 67_108_864
 # Requests that wait for a model, without `jobQueueSize`.
 QUEUE_SIZE = 256
+# A line of the log of a server without TorchServe.
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from contextlib import nullcontext
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,10 +21,11 @@ from rich.table import Table
 from hf_serve.handlers.config.handler_section import CUSTOM_MODE, HandlerSection, modes
 from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.config.task_aliases import suggest_mode
-from hf_serve.handlers.errors import WrongConfig
+from hf_serve.handlers.errors import ConfigError, WrongConfig
+from hf_serve.handlers.formats import check_config
 from hf_serve.hosts.command_line import plain_errors
 from hf_serve.scripts.archives.archive_summary import ArchiveSummary, is_archive
-from hf_serve.scripts.command_line import counted
+from hf_serve.scripts.command_line import counted, errors_in_options, in_options
 from hf_serve.scripts.hub.catalogue import find_in_catalogue
 from hf_serve.scripts.hub.client import Hub
 from hf_serve.scripts.paths import YAMLS, checkpoint_of
@@ -57,7 +59,7 @@ def main(
     """
     if mode and mode not in modes():
         raise typer.BadParameter(f"there is no mode {mode}; {suggest_mode(mode, modes())}")
-    handler = None
+    handler = config = None
     if is_archive(Path(model)):
         _print_archive(ArchiveSummary.read(Path(model)), as_json=as_json)
         return
@@ -74,20 +76,33 @@ def main(
         if known.entry.refused:
             err.print(f"{model} is not served. {known.entry.refused}", markup=False)
             raise typer.Exit(1)
-    with err.status(f"Reading the small files of {model}"):
+    reading = err.status(f"Reading the small files of {model}")
+    with reading, nullcontext() if handler else errors_in_options():
         # This import loads torch, which takes seconds, and `--help` does not need it.
         from hf_serve.scripts.hub.model_check import check_model  # noqa: PLC0415
 
         found = check_model(
             model, revision, Hub(), mode, allow_pickle=allow_pickle, handler=handler
         )
+    if config and not found.refusal:
+        found = replace(found, refusal=_why_not_packed(config))
     if as_json:
         out.print_json(json.dumps(asdict(found) | {"memory": dict(found.memory)}))
     else:
         out.print(table(found))
     if found.refusal:
-        err.print(f"It is not served. {found.refusal}", markup=False)
+        refusal = found.refusal if handler else in_options(found.refusal)
+        err.print(f"It is not served. {refusal}", markup=False)
         raise typer.Exit(1)
+
+
+def _why_not_packed(config: ModelConfig) -> str | None:
+    """Return why the format that a YAML names is not packed; None if it is."""
+    try:
+        check_config(config)
+    except ConfigError as error:
+        return str(error)
+    return None
 
 
 def _print_custom(handler: HandlerSection, *, as_json: bool) -> None:

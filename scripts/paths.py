@@ -33,6 +33,12 @@ class NotYaml(KitError):
 
     def __init__(self, model: Path) -> None:
         run = command_line("run", model)
+        if model.suffix == ".json" and model.is_file():
+            super().__init__(
+                f"{model} is JSON and no YAML file; write its values, numbers without quotes, below"
+                " handler: in a YAML file, as docs/migration.md shows, and name that."
+            )
+            return
         super().__init__(
             f"{model} is no YAML file; `{run}` writes one of a model, downloads, packs and serves"
             " it, or write one with handler.mode and handler.model_name."

@@ -13,6 +13,7 @@ from contextlib import suppress
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -36,14 +37,17 @@ from hf_serve.hosts.asgi.pool_limits import (
 )
 from hf_serve.hosts.command_line import plain_errors
 from hf_serve.scripts import create_archive, download_models, serve
-from hf_serve.scripts.archives.archive_summary import MULTI_LABEL
+from hf_serve.scripts.archives.archive_summary import MULTI_LABEL, is_archive
 from hf_serve.scripts.archives.model_store import (
+    SUFFIXES,
     list_archives,
+    name_of_archive,
     packed_version,
     read_config,
     read_file,
     why_unreadable,
 )
+from hf_serve.scripts.command_line import errors_in_options, in_options
 from hf_serve.scripts.hub.catalogue import CatalogueEntry, find_in_catalogue
 from hf_serve.scripts.hub.client import Hub
 from hf_serve.scripts.installation import command_line
@@ -156,7 +160,7 @@ def main(
     for notice in _other_versions(archives, store):
         console.print(notice, markup=False)
     serve.start(
-        models=[path.stem for path in archives],
+        models=[name_of_archive(path) for path in archives],
         port=torchserve_port,
         management_port=management_port,
         metrics_port=metrics_port,
@@ -186,7 +190,7 @@ def write_yaml(found: ModelCheck, folder: Path, keys: Mapping[str, Any] = EMPTY)
         NotRunnable: the checkpoint is not served, or another model has the name.
     """
     if found.refusal:
-        raise NotRunnable(f"{found.model} is not served. {found.refusal}")
+        raise NotRunnable(f"{found.model} is not served. {in_options(found.refusal)}")
     if found.left_out:
         console.print(found.left_out, markup=False)
     path = folder / f"{name_of(found.model)}.yaml"
@@ -280,12 +284,8 @@ def archive_of(
         KitError: it is not served, or cannot be had.
     """
     path = Path(model)
-    if path.suffix == ARCHIVE and path.is_file():
-        target = store / path.name
-        if path.resolve() != target.resolve():
-            store.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target)
-        return target
+    if path.exists() and is_archive(path):
+        return _brought(path, store)
     config = path if path.suffix in YAMLS and path.is_file() else None
     if config is None:
         config = _write_yaml_of(model, mode, revision, folder, allow_pickle=allow_pickle)
@@ -294,6 +294,31 @@ def archive_of(
     # The server loads the model next, and says why it does not load.
     create_archive.main([config], export_path=store, check=False)
     return store / f"{model_name(config)}{ARCHIVE}"
+
+
+def _brought(path: Path, store: Path) -> Path:
+    """Return the archive in a store, to which it is copied as a whole or not at all.
+
+    Raises:
+        NotRunnable: the store has the same model in another format, which is served instead.
+    """
+    target = store / path.name
+    if path.resolve() == target.resolve():
+        return target
+    others = [store / f"{name_of_archive(path)}{suffix}" for suffix in ("", *SUFFIXES)]
+    other = next((each for each in others if each != target and each.exists()), None)
+    if other:
+        raise NotRunnable(f"{other} is there, too, and has the same name as {path}; remove one.")
+    store.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".copying-", dir=store) as scratch:
+        draft = Path(scratch) / path.name
+        if path.is_dir():
+            shutil.copytree(path, draft)
+            shutil.rmtree(target, ignore_errors=True)
+        else:
+            shutil.copyfile(path, draft)
+        draft.replace(target)
+    return target
 
 
 def serve_in_process(archives: Sequence[Path], options: Sequence[str]) -> NoReturn:
@@ -310,14 +335,15 @@ def serve_in_process(archives: Sequence[Path], options: Sequence[str]) -> NoRetu
 
 def _other_versions(archives: Sequence[Path], store: Path) -> Iterator[str]:
     """Yield a sentence about each archive that is not served, as another version is the default."""
-    served = list_archives(store, [path.stem for path in archives])
+    served = list_archives(store, [name_of_archive(path) for path in archives])
     for path in archives:
-        file = served[path.stem]
+        name = name_of_archive(path)
+        file = served[name]
         if file != path.name:
             version = packed_version(path)
-            switch = command_line("rollout", "to", path.stem, version)
+            switch = command_line("rollout", "to", name, version)
             yield (
-                f"{path.stem} is served from {file}, its default version; {path.name} is version"
+                f"{name} is served from {file}, its default version; {path.name} is version"
                 f" {version}, and `{switch}` makes it the default."
             )
 
@@ -331,11 +357,14 @@ def _require_own_names(models: Sequence[str]) -> None:
     found: dict[str, str] = {}
     for model in models:
         path = Path(model)
-        is_file = path.suffix in (*YAMLS, ARCHIVE) and not path.is_dir()
-        if is_file and not path.is_file():
+        is_yaml = path.suffix in YAMLS and not path.is_dir()
+        is_packed = is_archive(path)
+        is_file = is_yaml or is_packed
+        if is_file and not path.exists():
             raise NotRunnable(f"There is no file {path}; correct the path.")
-        other = found.setdefault(path.stem if is_file else name_of(model), model)
-        if (is_file or Path(other).is_file()) and Path(other).resolve() != path.resolve():
+        name = name_of_archive(path) if is_packed else path.stem if is_yaml else name_of(model)
+        other = found.setdefault(name, model)
+        if (is_file or Path(other).exists()) and Path(other).resolve() != path.resolve():
             raise NotRunnable(
                 f"{other} and {model} have the same name, under which one of them is served; rename"
                 " one."
@@ -380,7 +409,8 @@ def _checked(
         # This import loads torch, which takes seconds, and `--help` does not need it.
         from hf_serve.scripts.hub.model_check import check_model  # noqa: PLC0415
 
-        return check_model(model, revision, Hub(), mode, allow_pickle=allow_pickle)
+        with errors_in_options():
+            return check_model(model, revision, Hub(), mode, allow_pickle=allow_pickle)
 
 
 def _commands_of_failed(workdir: Path) -> dict[str, str]:
@@ -399,8 +429,9 @@ def _examples(archives: Sequence[Path], url: str, api_key_file: Path | None) -> 
     examples = dict[str, str]()
     for archive in archives:
         if handler := _handler_of(archive):
-            command = example_of(archive.stem, handler, url, _checkpoint_of(archive))
-            examples[archive.stem] = f"{command}{key if api_key_file else ''}"
+            name = name_of_archive(archive)
+            command = example_of(name, handler, url, _checkpoint_of(archive))
+            examples[name] = f"{command}{key if api_key_file else ''}"
     return examples
 
 

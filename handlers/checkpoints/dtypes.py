@@ -62,13 +62,29 @@ def cpu_flags() -> set[str]:
     return set(next(flags, "").split())
 
 
-# The packages of quantization methods whose name differs.
+# What pip installs for quantization methods. The name of a method is often no package.
 PACKAGES = {
+    "aqlm": "'aqlm[gpu,cpu]'",
     "auto-round": "'auto-round>=0.5'",
     "awq": "gptqmodel",
+    "bitsandbytes": "bitsandbytes",
+    "compressed-tensors": "compressed-tensors",
+    "eetq": "kernels",
+    "fbgemm_fp8": "kernels",
+    "fouroversix": "fouroversix",
+    "fp8": "kernels triton",
+    "fp_quant": "fp_quant",
     "gptq": "gptqmodel optimum",
+    "higgs": "flute-kernel fast_hadamard_transform",
+    "hqq": "hqq",
+    "metal": "kernels",
     "mxfp4": "kernels triton",
     "quanto": "optimum-quanto",
+    "quark": "amd-quark",
+    "sinq": "sinq",
+    "spqr": "'spqr_quant[gpu]'",
+    "torchao": "torchao",
+    "vptq": "vptq",
 }
 
 # What they import, where nothing else reads their weights.
@@ -137,9 +153,11 @@ def why_not_installed(config: PreTrainedConfig) -> WrongCheckpoint | None:
 
 def missing_package(method: str, error: Exception) -> WrongCheckpoint:
     """Return the error for a missing package that a quantization method needs."""
+    packages = PACKAGES.get(method)
+    install = f"pip install {packages}" if packages else "install the package that this names"
     return WrongCheckpoint(
         "config.json",
         f"says that the weights were quantized with {method}, and its package cannot be imported"
         f" ({summarize(error).rstrip('.')})",
-        f"pip install {PACKAGES.get(method, method)} in the environment of the worker",
+        f"{install} in the environment of the worker",
     )

@@ -28,7 +28,7 @@ from hf_serve.hosts.asgi.pool_limits import (
 )
 from hf_serve.hosts.asgi.served_files import ServedFiles
 from hf_serve.hosts.command_line import plain_errors
-from hf_serve.hosts.defaults import MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES
+from hf_serve.hosts.defaults import LOG_FORMAT, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES
 
 KEYS_VARIABLE = "HF_SERVE_API_KEYS"
 
@@ -96,7 +96,7 @@ def main(
     """Serve all models at one URL, in front of TorchServe or without it."""
     if log_file:
         sys.stderr = _Copied(sys.stderr, log_file)
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     environment = dict(os.environ)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     on_demand = PoolLimits.of_options(models_max, models_memory, keep_alive, load_timeout, pin)

@@ -20,6 +20,7 @@ if __name__ == "__main__":  # Not from the folder of this file, whose modules ha
 from hf_serve.hosts.archives import Archive, import_from
 from hf_serve.hosts.asgi.served_files import ServedFiles
 from hf_serve.hosts.command_line import plain_errors
+from hf_serve.hosts.defaults import LOG_FORMAT
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class ProcessOptions:
 @plain_errors()
 def main(options: ProcessOptions) -> None:
     """Load the model, and answer requests until SIGTERM."""
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     os.write(sys.stdout.fileno(), f"{os.getpid()}\n".encode())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     folder = Path(options.folder)

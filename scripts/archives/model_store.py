@@ -53,6 +53,12 @@ def why_unreadable(path: Path) -> str | None:
     return None if isinstance(found, dict) else f"its {config} is no mapping"
 
 
+def name_of_archive(path: Path) -> str:
+    """Return the name of the model of an archive, which is its own without the suffix."""
+    suffix = next((each for each in SUFFIXES if path.name.endswith(each)), "")
+    return path.name.removesuffix(suffix)
+
+
 def read_file(path: Path, name: str) -> bytes:
     """Return a file of an archive, of which nothing is checked."""
     if path.is_dir():

@@ -25,8 +25,8 @@ PROBLEM = re.compile(
     re.VERBOSE,
 )
 # The same in the log of a server without TorchServe, where a model can have its own process, whose
-# lines begin with the name of the model.
-ASGI_PROBLEM = re.compile(r"^(\S+: )?(WARNING|ERROR|CRITICAL) ")
+# lines begin with the name of the model. The log of an older version has no time.
+ASGI_PROBLEM = re.compile(r"^(\S+: )?([\d-]+ [\d:,]+ )?(WARNING|ERROR|CRITICAL) ")
 
 Filter = Callable[[str], bool]
 

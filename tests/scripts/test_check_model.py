@@ -375,3 +375,27 @@ def test_an_archive_of_another_tool_says_what_it_lacks(check: Check, tmp_path: P
     other = {**named, "handler": "image_classifier"}
     code, out, err = check(_archive_with(tmp_path / "d.mar", yaml, **other))
     assert (code, err) == (0, "") and "by TorchServe alone, with its own image_class" in out
+
+
+def test_a_yaml_whose_format_is_not_packed_is_refused(check: Check, tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "model")
+    path = tmp_path / "a.yaml"
+    handler = {"mode": "sequence_classification", "model_name": str(folder)}
+    path.write_text(json.dumps({"handler": handler | {"save_mode": "neuronx"}}), encoding="utf-8")
+    code, _out, err = check(path)
+    assert (code, err.strip()) == (1, Sentence("neuronx"))
+    path.write_text(json.dumps({"handler": handler}), encoding="utf-8")
+    assert check(path)[0] == 0
+
+
+def test_a_refusal_without_a_yaml_names_options_of_the_command(
+    check: Check, tmp_path: Path
+) -> None:
+    folder = write_checkpoint(tmp_path / "model")
+    code, _, err = check(folder, mode="question_answering")
+    assert (code, err.strip()) == (
+        1,
+        Sentence("allow_random_head", "YAML, which is named in place"),
+    )
+    code, _, err = check("org/name", revision="none")
+    assert code == 1 and "--revision" in err and "handler." not in err

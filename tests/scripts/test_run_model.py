@@ -29,6 +29,9 @@ from hf_serve.handlers.config.model_config import CONFIG_FILE, ModelConfig
 from hf_serve.handlers.errors import KitError, WrongCheckpoint
 from hf_serve.hosts.fork_server.start import VARIABLE
 from hf_serve.scripts import create_archive, download_models, run_model, serve
+from hf_serve.scripts.archives.archive_formats import ARCHIVE_FORMATS, FormatName
+from hf_serve.scripts.archives.manifest import manifest
+from hf_serve.scripts.archives.model_store import MANIFEST, list_archives
 from hf_serve.scripts.hub.catalogue import read_catalogue
 from hf_serve.scripts.hub.client import Hub
 from hf_serve.scripts.hub.model_check import check_model
@@ -189,6 +192,47 @@ def test_a_model_has_a_command_wherever_its_yaml_is(tmp_path: Path, keys: str | 
     assert ("$(head -n 1 'my keys.txt')" in examples["m"]) is bool(keys)
 
 
+@pytest.mark.parametrize("archive_format", ["mar", "tgz", "no-archive"])
+def test_an_archive_of_each_format_is_brought_to_the_store_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archive_format: FormatName
+) -> None:
+    parts: dict[str, Path | bytes] = {
+        str(MANIFEST): manifest("m", "1.0"),
+        CONFIG_FILE: b"handler: {}",
+    }
+    store = tmp_path / "store"
+    suffix = {"mar": ".mar", "tgz": ".tar.gz", "no-archive": ""}[archive_format]
+    source = tmp_path / f"m{suffix}"
+    ARCHIVE_FORMATS[archive_format].write(source, "m", parts, lambda _: None)
+    for _ in range(2):
+        archive = archive_of(str(source), None, None, tmp_path, store)
+        assert archive == store / source.name and [*store.iterdir()] == [archive]
+    assert list_archives(store) == {"m": source.name}
+    (other := store / f"m{'.tar.gz' if suffix == '.mar' else '.mar'}").touch()
+    with refused(NotRunnable, str(other)):
+        archive_of(str(source), None, None, tmp_path, store)
+    other.unlink()
+    archive.rename(tmp_path / "kept")
+    copy = "copytree" if source.is_dir() else "copyfile"
+
+    def interrupted(_: Path, target: Path) -> None:
+        target.touch()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, copy, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        archive_of(str(source), None, None, tmp_path, store)
+    assert not [*store.iterdir()]
+
+
+def test_a_model_whose_revision_is_not_there_is_refused_with_the_option(
+    hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_model, "Hub", lambda: Hub(hub.url))
+    with refused(KitError, "org/name", "--revision"):
+        archive_of("org/name", None, "none", tmp_path, tmp_path)
+
+
 def test_an_archive_that_is_none_has_no_command(tmp_path: Path) -> None:
     (tmp_path / "m.mar").write_text("no archive")
     assert not run_model._examples([tmp_path / "m.mar"], "http://127.0.0.1:8000", None)
@@ -292,7 +336,7 @@ def test_an_unknown_mode_is_refused_before_anything_is_written(tmp_path: Path) -
 def test_weights_that_are_pickles_are_served_where_they_are_allowed(tmp_path: Path) -> None:
     film, store = str(write_checkpoint(tmp_path / "film", pickle=True)), tmp_path / "model_store"
     mode = "sequence_classification"
-    with refused(WrongCheckpoint, "pytorch_model.bin"):
+    with refused(KitError, "pytorch_model.bin", "--allow-pickle"):
         run_model.archive_of(film, mode, None, tmp_path, store)
     assert run_model.archive_of(film, mode, None, tmp_path, store, allow_pickle=True).is_file()
     assert ModelConfig.read(tmp_path / "film.yaml").handler.allow_pickle

@@ -14,7 +14,9 @@ from transformers import (
     AutoTokenizer,
     BitsAndBytesConfig,
 )
+from transformers.utils.quantization_config import QuantizationMethod
 
+from hf_serve.handlers.checkpoints import dtypes
 from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.errors import ConfigError
 from hf_serve.handlers.formats import export
@@ -102,9 +104,17 @@ def test_an_export_is_refused_with_the_key_of_the_yaml(
         export(folder, config, tmp_path / "target", [Request("fine")])
 
 
+def test_no_method_is_taken_for_a_package() -> None:
+    known = {method.value for method in QuantizationMethod} - {"bitnet"}
+    assert known <= {*dtypes.PACKAGES}, "name what pip installs for each of them"
+    assert "pip install kernels triton in" in str(dtypes.missing_package("fp8", ImportError()))
+    message = str(dtypes.missing_package("bitnet", ImportError("needs `x`")))
+    assert "pip install" not in message and "install the package that this names" in message
+
+
 @pytest.mark.parametrize(
     ("method", "install"),
-    [("gptq", "gptqmodel optimum"), ("quanto", "optimum-quanto"), ("aqlm", "aqlm")],
+    [("gptq", "gptqmodel optimum"), ("quanto", "optimum-quanto"), ("aqlm", "'aqlm[gpu,cpu]'")],
 )
 def test_a_missing_package_is_named(
     checkpoint: Callable[..., Path], tmp_path: Path, method: str, install: str

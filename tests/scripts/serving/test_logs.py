@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 import typer
 
+from hf_serve.hosts.defaults import LOG_FORMAT
 from hf_serve.scripts import serve
 from hf_serve.scripts.serving.logs import (
     SERVER_LOG,
@@ -66,7 +69,7 @@ def test_what_torchserve_raises_after_an_error_is_no_problem() -> None:
 ASGI_LINES = [
     "INFO hf_serve.hosts.asgi.in_process store/film.mar is served as film, version 1.0",
     "ERROR hf_serve.hosts.asgi.in_process store/film-de.mar did not load: It is no .mar.",
-    "film: WARNING handlers.engine slow",
+    "film: 2026-11-27 10:00:00,003 WARNING handlers.engine slow",
     TRACEBACK,
     '  File "a.py", line 1, in b',
     "handlers.errors.WrongConfig: film has no labels",
@@ -89,6 +92,13 @@ def test_the_log_of_a_server_without_torchserve_is_filtered(
 ) -> None:
     is_shown = asgi_filter(model, problems=problems)
     assert list(filter(is_shown, ASGI_LINES)) == [ASGI_LINES[at] for at in shown]
+
+
+def test_lines_of_a_server_without_torchserve_have_a_time() -> None:
+    record = logging.makeLogRecord({"levelname": "ERROR", "name": "a", "msg": "full"})
+    line = logging.Formatter(LOG_FORMAT).format(record)
+    assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ERROR a full$", line)
+    assert asgi_filter(None, problems=True)(line)
 
 
 @pytest.mark.parametrize("head", ["", LINES[1], '{"time": "', "Traceback "])
