@@ -22,7 +22,7 @@ from ...types.model_info import ModelInfo
 from ..base import NO_BODY, BaseProtocol, ParsedRequest, Route, with_names
 from .audio import Speech, Transcriptions, Translations
 from .bodies import CHAT, COMPLETIONS
-from .decisions import Decisions
+from .decisions import Decisions, SystemOne
 from .embeddings import Embeddings
 from .endpoint import Call, Endpoint, model_entries
 from .errors import ModelNotFound, error_body, key_names, to_openai_error
@@ -31,7 +31,6 @@ from .images import Images
 from .moderations import Moderations
 from .pooling import Classify, Pooling, Score
 from .responses import Responses
-from .systemone import SystemOne
 from .types import ModelList, OpenAIError, ServedModelStatus
 
 # All below v1, but for KServe's paths such as v1/models/M:predict; v1 may be left out.

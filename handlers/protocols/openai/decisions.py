@@ -1,4 +1,6 @@
-"""The endpoint `decisions`: questions about an input, to the probability of each answer.
+"""Endpoints of questions about an input, to the probability of each answer.
+
+OpenAI's `decisions`:
 
     {"input": "a text", "questions": [{"type": "predicate", "instructions": "It is urgent."}]}
     -> {"answers": [{"type": "predicate", "name": null, "probability": 0.9}], "usage": …}
@@ -7,6 +9,16 @@ Each question is answered by itself. Below `/explanations` the same body gets th
 each answer; `parameters` of the body has the parameters of the explanations.
 
 https://platform.openai.com/docs/api-reference/decisions
+
+TypeSafe's `systemone`, of questions with names about a state:
+
+    {"state": "a text", "questions": {"urgent": {"type": "noul", "instructions": "It is urgent."}}}
+    -> {"answers": {"urgent": {"type": "noul", "noul": 0.9}}, "usage": …}
+
+A state is a text, or JSON that the model reads as text. Errors are OpenAI's. The format has no
+answer for a question that the model cannot answer, which is an error of the request.
+
+https://docs.typesafe.ai/api
 """
 
 from __future__ import annotations
@@ -14,7 +26,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, SkipValidation
 
@@ -25,7 +37,7 @@ from ...http.response import HttpResponse, encode_json
 from ...types.decisions import PREDICATE, Kind, Option, Question
 from ...types.parameters import check_text, json_type
 from ...types.request import Request, TokenCount
-from ..base import ITEM_ERRORS, KeyTable, ParsedRequest, Route, check_count, tokens_read
+from ..base import ITEM_ERRORS, KeyTable, ParsedRequest, Route, check_count, refused, tokens_read
 from .bodies import BOOKKEEPING, SCHEDULING
 from .endpoint import Call, Endpoint, ExplainedBody, adapter_parameters, served_name
 from .types import (
@@ -36,6 +48,8 @@ from .types import (
     OpenAIError,
     PredicateAnswer,
     ScoreAnswer,
+    SystemOneAnswer,
+    SystemOneDecision,
 )
 
 
@@ -346,3 +360,151 @@ def _part(part: Any, name: str) -> str:
     if not isinstance(text, str):
         raise BadRequest(f"{name}.{TEXT_PARTS[kind]} must be a text, and is {json_type(text)}.")
     return text
+
+
+Json = str | dict[str, Any] | list[Any]
+KINDS: Mapping[str, Kind] = {"noul": "predicate", "choice": "choice", "score": "score"}
+OUTCOMES = ("true", "false")
+
+
+class SystemOneQuestion(BaseModel):
+    """A question.
+
+    `criteria` are the options of a choice with what each means, or null; the levels of a score,
+    lowest first; or what `true` and `false` of a noul mean.
+    """
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+    type: Literal["noul", "choice", "score"]
+    instructions: SkipValidation[Json | None] = None
+    criteria: SkipValidation[dict[str, Json | None] | list[Json] | None] = None
+
+    def options(self, name: str) -> Sequence[Option]:
+        """Return the options.
+
+        Args:
+            name: the name of the question in errors.
+
+        Raises:
+            BadRequest: the criteria have another type.
+        """
+        given: Any = self.criteria
+        expected: Any = list if self.type == "score" else dict
+        if given is None and self.type == "noul":
+            given = {}
+        if not isinstance(given, expected):
+            kind = "a list of levels" if expected is list else "an object"
+            raise BadRequest(f"{name}.criteria must be {kind}, and is {json_type(given)}.")
+        if self.type == "score":
+            return [Option(text_of_json(each)) for each in given]
+        if self.type == "choice":
+            return [Option(key, _described(value)) for key, value in given.items()]
+        if other := next((key for key in given if key not in OUTCOMES), None):
+            raise BadRequest(f"{name}.criteria has {other!r}; a noul has true and false only.")
+        return [Option(outcome, _described(given.get(outcome))) for outcome in OUTCOMES]
+
+
+class SystemOneBody(ExplainedBody):
+    """The body of `systemone`: a state, and questions about it by their names."""
+
+    state: str | dict[str, Any] | list[str | dict[str, Any] | list[Any]]
+    questions: Annotated[dict[str, SystemOneQuestion], Field(fail_fast=True)]
+
+
+class SystemOne(DecisionEndpoint[SystemOneBody]):
+    """`systemone`: the answer of each question, by its name."""
+
+    route = Route(
+        "v1/systemone",
+        name="decideBySystemOne",
+        server="TypeSafe",
+        summary="Return the probability of each answer of some questions with names.",
+        response=SystemOneDecision,
+        error=OpenAIError,
+        abilities=("decides",),
+        body=SystemOneBody,
+        is_explained=True,
+        keys=KeyTable.of(
+            SystemOneBody,
+            BOOKKEEPING,
+            SCHEDULING,
+            refused(
+                images=[],
+                assets=[],
+                audio=[],
+                videos=[],
+                instructions=[],
+                decision_template=[],
+                chat_template_kwargs=[],
+                seed=[],
+            ),
+        ),
+        examples=lambda sample: examples_by_nli(
+            sample,
+            state="I was charged twice.",
+            questions={"complains": {"type": "noul", "instructions": "The customer complains."}},
+        ),
+    )
+    inputs_key = "state"
+    refuses_alone = False
+
+    def questions(self, body: SystemOneBody, content: Mapping[str, Any]) -> dict[str, Question]:
+        check_count(len(body.questions), "questions", self.model.limits.max_rows)
+        state = check_text(text_of_json(content["state"]), "state", self.max_characters)
+        found = {}
+        for name, each in zip(self.names(body), body.questions.values(), strict=True):
+            options = each.options(name)
+            # The criteria of a noul may say all that the question is about.
+            says_all = each.type == "noul" and each.instructions is None and options[0].description
+            instructions = says_all or text_of_json(each.instructions or "")
+            found[name] = Question(KINDS[each.type], state, instructions, options)
+        return found
+
+    def names(self, body: SystemOneBody) -> list[str]:
+        return [f"questions.{name}" for name in body.questions]
+
+    def write(self, parsed: ParsedRequest, results: Sequence[Any]) -> HttpResponse:
+        body: SystemOneBody = parsed.context.body
+        explains = parsed.http_request.explains
+        pairs = zip(body.questions.items(), results, strict=True)
+        response: SystemOneDecision = {
+            "model": served_name(self.model, body.model),
+            "answers": {
+                name: _systemone_answer(question, result, name, explains=explains)
+                for (name, question), result in pairs
+            },
+        }
+        if not explains:
+            tokens = tokens_read(parsed.requests)
+            response["usage"] = {"input_tokens": tokens, "output_tokens": 0}
+        return HttpResponse(encode_json(response))
+
+
+def _described(value: Json | None) -> str | None:
+    return None if value is None else text_of_json(value)
+
+
+def _systemone_answer(
+    question: SystemOneQuestion, result: Any, name: str, *, explains: bool
+) -> SystemOneAnswer:
+    if explains:
+        return {"type": question.type, "explanation": result}
+    if question.type == "noul":
+        return {"type": "noul", "noul": result[0]}
+    names = [each.name for each in question.options(name)]
+    if question.type == "choice":
+        return {
+            "type": "choice",
+            "choice": names[result.index(max(result))],
+            "probabilities": dict(zip(names, result, strict=True)),
+            "confidence": confidence(result),
+        }
+    levels = [str(number) for number in range(len(names))]
+    return {
+        "type": "score",
+        "score": mean_level(result),
+        "legend": dict(zip(levels, question.criteria or (), strict=True)),
+        "probabilities": dict(zip(levels, result, strict=True)),
+        "confidence": confidence(result),
+    }
