@@ -28,9 +28,13 @@ from .architecture import BASES, check_computation, check_head, check_values
 from .checkpoint_files import GLICLASS, GLINER2, files_in, missing_config
 from .dual_encoder import reads_lower_case
 from .probe_rows import RowMaker, probe_rows
-from .sentencepiece_files import has_sentencepiece_only, read_tokenizer
 from .static_embedding import StaticEmbedding
-from .tokenizer_kernel import read_in_lower_case, restore_splits
+from .tokenizer_files import (
+    has_sentencepiece_only,
+    read_in_lower_case,
+    read_tokenizer,
+    restore_splits,
+)
 from .unread_files import TEKKEN, check_read
 
 with without_scikit_learn():

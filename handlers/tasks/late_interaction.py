@@ -41,7 +41,7 @@ from ..checkpoints.colbert import OUTPUT, Colbert
 from ..checkpoints.graph_inputs import ArrayInputs
 from ..checkpoints.pooling import PoolingHead
 from ..checkpoints.sentence_transformers import SETTINGS
-from ..checkpoints.tokenizer_kernel import read_in_lower_case
+from ..checkpoints.tokenizer_files import read_in_lower_case
 from ..config.handler_section import HandlerSection
 from ..config.messages import quote
 from ..config.model_config import ModelConfig

@@ -32,7 +32,7 @@ from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.cross_encoder import OUTPUT, CrossEncoder
 from ..checkpoints.pooling import PoolingHead
 from ..checkpoints.ranking_template import RankingTemplate, WrittenPair, tokens_behind
-from ..checkpoints.tokenizer_kernel import read_in_lower_case
+from ..checkpoints.tokenizer_files import read_in_lower_case
 from ..config.handler_section import HandlerSection
 from ..config.messages import enumerate_names, quote
 from ..errors import RequestError, TextTooLong, Unprocessable, WrongCheckpoint, attempt

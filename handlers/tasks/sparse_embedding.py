@@ -30,7 +30,7 @@ from ..checkpoints.sentence_transformers import (
     TransformerConfig,
 )
 from ..checkpoints.sparse_router import KINDS, QUERY, SparseRouter
-from ..checkpoints.tokenizer_kernel import read_in_lower_case
+from ..checkpoints.tokenizer_files import read_in_lower_case
 from ..config.handler_section import HandlerSection
 from ..config.messages import quote
 from ..errors import BadRequest, RequestError

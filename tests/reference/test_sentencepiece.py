@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hf_serve.handlers.checkpoints.sentencepiece_files import has_sentencepiece_only, read_tokenizer
+from hf_serve.handlers.checkpoints.tokenizer_files import has_sentencepiece_only, read_tokenizer
 
 LINES = Path(__file__).with_name("sentencepiece.jsonl").read_text(encoding="utf-8").splitlines()
 PARTS: list[dict[str, Any]] = list(map(json.loads, LINES))

@@ -29,7 +29,7 @@ from ...checkpoints.sentence_transformers import (
     has_modules,
 )
 from ...checkpoints.static_embedding import StaticConfig
-from ...checkpoints.tokenizer_kernel import read_in_lower_case
+from ...checkpoints.tokenizer_files import read_in_lower_case
 from ...config.handler_section import HandlerSection
 from ...errors import BadRequest, RequestError, TextTooLong, WrongCheckpoint, WrongConfig, attempt
 from ...types.embeddings import PROMPT_KEYS, Precision, as_list, in_base64, quantized

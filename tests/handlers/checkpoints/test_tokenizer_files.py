@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hf_serve.handlers.checkpoints.checkpoint import Checkpoint
-from hf_serve.handlers.checkpoints.sentencepiece_files import SentencePieceModel
+from hf_serve.handlers.checkpoints.tokenizer_files import SentencePieceModel
 from hf_serve.handlers.config.handler_section import HandlerSection
 from hf_serve.handlers.errors import WrongCheckpoint
 from tests import tiny

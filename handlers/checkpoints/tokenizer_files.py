@@ -1,7 +1,13 @@
-"""Fast tokenizers of models that have SentencePiece files and no `tokenizer.json`.
+"""Tokenizers as the files of their checkpoints say.
 
-transformers has no fast tokenizer for Marian and M2M100, and makes those of NLLB, mBART and DeBERTa
-with packages that are not installed here. This module makes all of them from the files themselves.
+transformers 5 reads only the vocabulary in `tokenizer.json` for most classes, and each class splits
+texts in its own way. Many checkpoints name a class for its special tokens:
+DeepSeek-R1-Distill-Llama names Llama 2's, and Granite 4 names GPT-2's. Their texts would become
+other tokens than in training, so the splits of the file are restored.
+
+Other models have SentencePiece files and no `tokenizer.json`. transformers has no fast tokenizer
+for Marian and M2M100, and makes NLLB's, mBART's and DeBERTa's with packages that are not installed
+here. This module makes all of them from the files themselves.
 
 Token ids are those of transformers' slow tokenizers, but for texts with characters that the
 SentencePiece model of the source language does not know: where the shared vocabulary of a Marian
@@ -11,17 +17,19 @@ the fast tokenizer of transformers 4, for which a character without a token is u
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from google.protobuf.message import DecodeError
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from tokenizers.models import BPE, Unigram
 from tokenizers.processors import TemplateProcessing
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from ..compat.transformers import (
     MBART50_CODES,
@@ -33,6 +41,79 @@ from ..compat.transformers import (
 )
 from ..config.documents import read_json
 from ..config.messages import enumerate_names
+from ..errors import WrongCheckpoint
+
+FILE, KEY = "tokenizer.json", '"pre_tokenizer":'
+# What a split depends on. Spaces and offsets are settings of a class.
+SETTINGS = ("type", "pattern", "behavior", "invert", "individual_digits", "use_regex")
+# The splits at spaces, which are no split of BPE: its pieces begin with them.
+OF_SPACES = ("Metaspace",)
+SPACE = {"String": " "}
+Splits = list[dict[str, Any]]
+
+
+def restore_splits(tokenizer: PreTrainedTokenizerBase, directory: Path) -> None:
+    """Make a tokenizer of BPE split texts as the `tokenizer.json` of its checkpoint says."""
+    path = directory / FILE
+    if not tokenizer.is_fast or not path.is_file():
+        return
+    kernel: Any = tokenizer.backend_tokenizer
+    published = _published_splits(path.read_text(encoding="utf-8"))
+    if not isinstance(kernel.model, models.BPE) or published in (None, _splits(kernel)):
+        return
+    given: Any = Tokenizer.from_file(str(path))
+    if isinstance(given.model, models.BPE):
+        kernel.model, kernel.normalizer = given.model, given.normalizer
+        kernel.pre_tokenizer, kernel.decoder = given.pre_tokenizer, given.decoder
+
+
+def read_in_lower_case(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Have a tokenizer read all letters in lower case; offsets still refer to the text.
+
+    Raises:
+        WrongCheckpoint: it is one in Python, which has no such step.
+    """
+    if not tokenizer.is_fast:
+        raise WrongCheckpoint(
+            "tokenizer",
+            f"{type(tokenizer).__name__} cannot read in lower case, as do_lower_case of the"
+            " checkpoint says",
+            "serve a checkpoint with a tokenizer.json",
+        )
+    kernel: Any = tokenizer.backend_tokenizer
+    own = [kernel.normalizer] if kernel.normalizer is not None else []
+    kernel.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
+
+
+def _published_splits(text: str) -> Splits | None:
+    """Return the splits in the text of a file, without reading its vocabulary; None if it has none.
+
+    The file has its vocabulary last.
+    """
+    start = text.find(KEY)
+    with suppress(ValueError, TypeError, AttributeError, KeyError, RecursionError):
+        value, _ = json.JSONDecoder().raw_decode(text[start + len(KEY) :].lstrip())
+        return _flat(value) if start >= 0 else None
+    return None
+
+
+def _splits(kernel: Any) -> Splits:
+    """Return the splits of a tokenizer."""
+    empty: Any = Tokenizer(models.BPE())
+    if kernel.pre_tokenizer is not None:
+        empty.pre_tokenizer = kernel.pre_tokenizer
+    return _flat(json.loads(empty.to_str())["pre_tokenizer"])
+
+
+def _flat(value: Any) -> Splits:
+    if value is None:
+        return []
+    if value["type"] == "Sequence":
+        return [each for part in value["pretokenizers"] for each in _flat(part)]
+    if value["type"] in OF_SPACES or value.get("pattern") == SPACE:
+        return []
+    return [{name: value[name] for name in SETTINGS if name in value}]
+
 
 FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>")
 UNKNOWN = "<unk>"
