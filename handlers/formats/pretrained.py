@@ -21,8 +21,9 @@ from ..batching.padding import Padding, to_numpy
 from ..batching.rows import Row, TrialRows
 from ..batching.sequence_packing import PackedBatch, pack
 from ..checkpoints.architecture import is_encoder
-from ..checkpoints.diffusion import DiffusionCheckpoint
-from ..checkpoints.dtypes import quantization_method
+from ..checkpoints.checkpoint_files import check_components
+from ..checkpoints.diffusion import DiffusionCheckpoint, import_diffusers
+from ..checkpoints.dtypes import pick_dtype, quantization_method
 from ..checkpoints.lora_files import AdapterFolders
 from ..checkpoints.model_spec import ModelSpec, specify_assistant
 from ..checkpoints.placement import log_placement
@@ -37,16 +38,17 @@ from ..compat.transformers import (
     same_attention,
 )
 from ..config.handler_section import Compile
+from ..config.messages import enumerate_names, quote
 from ..config.model_config import ModelConfig
-from ..errors import RequestTooLarge, WrongCheckpoint, summarize
+from ..errors import RequestTooLarge, Unprocessable, WrongCheckpoint, WrongConfig, summarize
 from ..generation.backends.transformers_paged import as_paged
 from ..generation.backends.vllm import load_vllm
 from ..model import Assistant, GraphLimits, Model, ModelCapabilities
 from ..process.ranks import seeded, world_size
+from ..tasks.text_to_image import ImageCall, ImageModel, PipelineImage
 from ..tasks.text_to_speech import SpeechCall, SpeechModel, VitsCheckpoint
 from .base import BaseFormat, FormatCapabilities
 from .cuda_graphs import GraphedForward, shapes
-from .diffusion import load_pipeline
 from .lora_adapters import LoraAdapters, load_adapters
 from .packable import Packable, as_packable
 from .weights import read_weights, read_without_head
@@ -475,3 +477,116 @@ class VitsModel(SpeechModel):
             yield
         finally:
             hook.remove()
+
+
+# Those of diffusers that need no further packages, take any number of steps, and are in use.
+SCHEDULERS = (
+    "DDIMScheduler",
+    "DPMSolverMultistepScheduler",
+    "EulerAncestralDiscreteScheduler",
+    "EulerDiscreteScheduler",
+    "HeunDiscreteScheduler",
+    "PNDMScheduler",
+    "UniPCMultistepScheduler",
+)
+
+
+def load_pipeline(spec: ModelSpec, checkpoint: DiffusionCheckpoint) -> ImageModel:
+    """Load the components of a checkpoint, whose weights are safetensors.
+
+    Raises:
+        WrongCheckpoint: a component is missing, cannot be loaded or lacks weights.
+        WrongConfig: the YAML sets a key that pipelines do not have.
+    """
+    _check_keys(spec.config)
+    check_components(spec.directory)
+    diffusers = import_diffusers()
+    try:
+        pipeline = diffusers.AutoPipelineForText2Image.from_pretrained(
+            spec.directory,
+            dtype=pick_dtype(spec.config.handler.dtype, spec.device),
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=False,
+        )
+        pipeline.to(spec.device)
+    except Exception as error:  # noqa: BLE001 - each component has its own error types
+        raise WrongCheckpoint(
+            "weights",
+            f"of {checkpoint.index.pipeline} cannot be loaded ({summarize(error, 300)})",
+            "pack safetensors that fit the config.json of each component",
+        ) from None
+    return DiffusionModel(pipeline)
+
+
+def _check_keys(config: ModelConfig) -> None:
+    """Check that no key is set that concerns models of transformers alone."""
+    handler = config.handler
+    keys = {
+        "handler.device_map": handler.device_map,
+        "handler.model_parallel": handler.model_parallel,
+        "handler.allow_pickle": handler.allow_pickle,
+        "handler.allow_random_head": handler.allow_random_head,
+        "torchrun": config.torchrun,
+        "pt2.compile": config.pt2.compile.enable,
+    }
+    if name := next((name for name, value in keys.items() if value), None):
+        raise WrongConfig(name, f"is set, and mode: {handler.mode} has it not", "leave it out")
+
+
+class DiffusionModel(ImageModel):
+    """A pipeline of diffusers.
+
+    Images are made one after the other: in a batch of them, rounding would depend on the others.
+    """
+
+    def __init__(self, pipeline: Any) -> None:
+        self._pipeline = pipeline
+        pipeline.set_progress_bar_config(disable=True)
+        for module in pipeline.components.values():
+            if isinstance(module, torch.nn.Module):
+                module.requires_grad_(False).eval()
+        own = pipeline.scheduler
+        compatible = {each.__name__: each for each in own.compatibles} if own else {}
+        self._schedulers = {name: compatible[name] for name in SCHEDULERS if name in compatible}
+        self._own_scheduler = type(own)
+        self._scheduler_config = own.config
+
+    @torch.inference_mode()
+    def draw(self, call: ImageCall, on_step: Callable[[int, int], None]) -> PipelineImage:
+        # A scheduler keeps a state, which an error in between would leave to the next call.
+        self._pipeline.scheduler = self._scheduler(call.scheduler)
+
+        def ended(pipeline: Any, step: int, _timestep: Any, _tensors: Any) -> dict[str, Any]:
+            on_step(step + 1, pipeline.num_timesteps)
+            return {}
+
+        try:
+            made = self._pipeline(
+                call.prompt,
+                generator=torch.Generator("cpu").manual_seed(call.seed),
+                output_type="np",
+                callback_on_step_end=ended,
+                **call.parameters,
+            )
+        except ValueError as error:  # how pipelines refuse what they cannot do
+            raise Unprocessable(
+                f"The pipeline of this model does not take these parameters ({summarize(error)})."
+            ) from None
+        flagged = getattr(made, "nsfw_content_detected", None)
+        return PipelineImage(made.images[0], bool(flagged[0]) if flagged else None)
+
+    def _scheduler(self, name: str | None) -> Any:
+        """Return a new scheduler with the settings of the checkpoint's.
+
+        Raises:
+            Unprocessable: its settings do not fit the pipeline.
+        """
+        if name is None or name == self._own_scheduler.__name__:
+            return self._own_scheduler.from_config(self._scheduler_config)
+        if name not in self._schedulers:
+            raise Unprocessable(
+                f"This model has no scheduler {quote(name)}; there are"
+                f" {enumerate_names(self._schedulers)}."
+            )
+        return self._schedulers[name].from_config(self._scheduler_config)
