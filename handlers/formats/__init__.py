@@ -213,8 +213,8 @@ def calibrate(
         ConfigError: the mode answers no questions, or one of them is refused.
     """
     # This import loads torch, which check_config does not need.
+    from ..export.exporter import measure_calibration  # noqa: PLC0415
     from ..export.fidelity_report import FidelityReport  # noqa: PLC0415
-    from ..export.probability_calibration import measure_calibration  # noqa: PLC0415
 
     config = resolve(config, target, "cpu")
     model_format, report = get(config.handler.save_mode), FidelityReport.find(target)

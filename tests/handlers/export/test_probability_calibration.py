@@ -15,11 +15,7 @@ from hf_serve.handlers.checkpoints.temperature_scaling import (
 )
 from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.errors import WrongConfig
-from hf_serve.handlers.export.probability_calibration import (
-    expected_calibration_error,
-    fit_temperature,
-    report_of,
-)
+from hf_serve.handlers.export.exporter import expected_calibration_error, fit_temperature, report_of
 from hf_serve.handlers.types.decisions import LabelledQuestion, Option, Question
 from hf_serve.handlers.types.request import Request
 from tests.modes import cases
