@@ -47,8 +47,7 @@ from ..generation.option_probabilities import MARK, OptionScorer, QuestionPrompt
 from ..generation.parameters import GenerationParameters
 from ..generation.reasoning import ReasoningSyntax, Thoughts, find_reasoning, template_text
 from ..generation.stopping import GenerationState
-from ..generation.text_grammar import TextGrammar
-from ..generation.tool_call_grammar import ToolCallGrammar
+from ..generation.text_grammar import TextGrammar, ToolCallGrammar
 from ..generation.tool_syntaxes import find_tool_syntax
 from ..model import Model
 from ..process.deadline import NO_DEADLINE, Deadline

@@ -15,8 +15,7 @@ from hf_serve.handlers.errors import BadRequest, RequestTooLarge
 from hf_serve.handlers.generation.grammar import GrammarCompiler
 from hf_serve.handlers.generation.message import MessageSyntax
 from hf_serve.handlers.generation.reasoning import MAX_GAP, THINK, Thoughts
-from hf_serve.handlers.generation.text_grammar import TextGrammar
-from hf_serve.handlers.generation.tool_call_grammar import ToolCallGrammar
+from hf_serve.handlers.generation.text_grammar import TextGrammar, ToolCallGrammar
 from hf_serve.handlers.generation.tool_syntaxes import HERMES, TOOL_SYNTAXES
 from hf_serve.handlers.generation.tool_syntaxes.base import ToolCall
 from hf_serve.handlers.types.structured_output import Grammar, Tool

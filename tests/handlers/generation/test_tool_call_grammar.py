@@ -17,7 +17,7 @@ from hf_serve.handlers.errors import Unprocessable
 from hf_serve.handlers.generation.grammar import GrammarCompiler
 from hf_serve.handlers.generation.message import MessageReader, MessageSyntax
 from hf_serve.handlers.generation.reasoning import THINK
-from hf_serve.handlers.generation.tool_call_grammar import ToolCallGrammar
+from hf_serve.handlers.generation.text_grammar import ToolCallGrammar
 from hf_serve.handlers.generation.tool_syntaxes import (
     HERMES,
     LLAMA,
