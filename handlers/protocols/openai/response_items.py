@@ -6,6 +6,7 @@ https://platform.openai.com/docs/api-reference/responses/create
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from ...config.messages import enumerate_names, quote
@@ -14,6 +15,10 @@ from ...types.parameters import json_type
 
 TEXT_PARTS = {"input_text": "text", "output_text": "text", "refusal": "refusal", "text": "text"}
 IMAGE_PART = "input_image"
+# The roles of instructions.
+INSTRUCTING = ("system", "developer")
+# The status of a message that a new text continues.
+UNFINISHED = ("in_progress", "incomplete")
 # The keys of a function or a custom tool.
 TOOL_KEYS = {
     "function": ("name", "description", "parameters", "strict"),
@@ -60,6 +65,35 @@ def chat_messages(items: Sequence[Mapping[str, Any]], *, reads_images: bool) -> 
         else:
             messages.append(new)
     return messages
+
+
+def with_one_system_message(messages: Sequence[Message]) -> list[Message]:
+    """Return messages whose instructions at the beginning are one message.
+
+    Clients send instructions and messages of the developer, and many templates take the first
+    message of the system alone.
+    """
+    leading = list(takewhile(lambda each: each["role"] in INSTRUCTING, messages))
+    texts = [_joined_text(each["content"]) for each in leading]
+    if len(texts) < 2 or None in texts:
+        return list(messages)
+    joined = {**leading[0], "content": "\n\n".join(text for text in texts if text)}
+    return [joined, *messages[len(leading) :]]
+
+
+def _joined_text(content: Any) -> str | None:
+    """Return the text of a content; None for another content."""
+    if not isinstance(content, list):
+        return content if isinstance(content, str) else None
+    texts = [part.get("text") for part in content]
+    return "".join(texts) if all(isinstance(text, str) for text in texts) else None
+
+
+def goes_on(items: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether the last item is a message of the assistant that is not complete."""
+    last = items[-1] if items else {}
+    is_answer = (last.get("type") or "message") == "message" and last.get("role") == "assistant"
+    return is_answer and last.get("status") in UNFINISHED
 
 
 def listed_items(items: Sequence[Mapping[str, Any]]) -> list[Message]:
@@ -124,12 +158,16 @@ def _part(part: Any, name: str, reads_images: bool) -> dict[str, Any]:
 
 
 def _reasoning(item: Mapping[str, Any], name: str, reads_images: bool) -> Message:
-    parts: list[Any] = []
-    for key in ("content", "summary"):
-        given = item.get(key) or []
-        if not isinstance(given, list):
-            raise BadRequest(f"{name}.{key} must be a list, and is {json_type(given)}.")
-        parts += given
+    given = {key: item.get(key) or [] for key in ("content", "summary")}
+    for key, parts in given.items():
+        if not isinstance(parts, list):
+            raise BadRequest(f"{name}.{key} must be a list, and is {json_type(parts)}.")
+    # A summary says again what the content says.
+    parts = given["content"] or given["summary"]
+    if not parts and item.get("encrypted_content"):
+        raise Unprocessable(
+            f"{name} has encrypted thoughts, which this server cannot read; leave it out."
+        )
     if not all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in parts):
         raise BadRequest(f"{name} has thoughts without a text.")
     text = "\n".join(part["text"] for part in parts)

@@ -54,7 +54,7 @@ from .bodies import (
 from .endpoint import Call, Endpoint, adapter_parameters, served_name
 from .errors import KeyNeedsAnother
 from .generation import ABOUT_GRAMMAR, Scored, chat_logprobs, longest_prompt, scored, scored_in
-from .response_items import chat_messages, chat_tool, listed_items
+from .response_items import chat_messages, chat_tool, goes_on, listed_items, with_one_system_message
 from .types import OpenAIError, Response, ResponseEvent, ResponseStatus, ResponseUsage
 
 # Stands for a method that TorchServe does not pass to a worker.
@@ -158,6 +158,7 @@ class ResponseBody(StreamedBody):
             "tools": [chat_tool(each, f"tools[{at}]") for at, each in enumerate(self.tools or ())]
             or None,
             "tool_choice": self._tool_choice,
+            "continue_final_message": goes_on(self.items) or None,
         }
         sampling = Sampling.model_validate({**settings, "max_tokens": self.max_output_tokens})
         return {
@@ -710,7 +711,9 @@ class Responses(Endpoint[ResponseBody]):
         reads_images = self.model.task.wire.reads_media
         system = [] if body.instructions is None else [("system", body.instructions)]
         messages = [{"role": role, "content": content} for role, content in system]
-        return [*messages, *chat_messages(items, reads_images=reads_images)]
+        return with_one_system_message(
+            [*messages, *chat_messages(items, reads_images=reads_images)]
+        )
 
     def _earlier(self, body: ResponseBody) -> Sequence[Mapping[str, Any]]:
         if body.previous_response_id is None:

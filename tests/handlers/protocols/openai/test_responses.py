@@ -528,6 +528,39 @@ def test_items_of_a_tool_loop_become_a_chat() -> None:
     ]
 
 
+def test_thoughts_are_read_once_and_encrypted_ones_are_refused() -> None:
+    summary = [{"type": "summary_text", "text": "Short."}]
+    content = [{"type": "reasoning_text", "text": "Long."}]
+    for given, thoughts in (({"content": content}, "Long."), ({"content": None}, "Short.")):
+        item = {"type": "reasoning", "summary": summary, "encrypted_content": "x", **given}
+        (message,) = chat_messages([item], reads_images=False)
+        assert message["reasoning_content"] == thoughts
+    with refused(Unprocessable, "input[0]"):
+        chat_messages(
+            [{"type": "reasoning", "summary": [], "encrypted_content": "x"}], reads_images=False
+        )
+
+
+def test_instructions_and_messages_of_the_developer_are_one_message(model: Served) -> None:
+    developer = {"role": "developer", "content": [{"type": "input_text", "text": "Be kind."}]}
+    system = {"role": "system", "content": "Be brief.\n\nBe kind."}
+    (same,) = model.ask([system, USER], max_new_tokens=6, return_full_text=False)
+    response = ask(model, input=[developer, USER], instructions="Be brief.", **FEW)
+    assert text_of(response) == same["generated_text"]
+    assert response["instructions"] == "Be brief."
+
+
+@pytest.mark.parametrize(
+    ("status", "goes_on"), [("incomplete", True), ("in_progress", True), ("completed", False)]
+)
+def test_a_message_that_is_not_complete_goes_on(model: Served, status: str, goes_on: bool) -> None:
+    reply = {"role": "assistant", "content": "Nina sin"}
+    settings = {"max_new_tokens": 6, "return_full_text": False}
+    (same,) = model.ask([USER, reply], continue_final_message=goes_on, **settings)
+    response = ask(model, input=[USER, {**reply, "type": "message", "status": status}], **FEW)
+    assert text_of(response) == same["generated_text"]
+
+
 def test_a_conversation_goes_on_from_a_stored_response(storing: Served) -> None:
     model = storing
     first = ask(model, input="Who", **FEW)
