@@ -364,21 +364,42 @@ class PerturbationExplainer(BaseExplainer):
 
     @torch.no_grad()
     def attribute(self, batch: AttributionBatch, settings: Any) -> list[Attribution]:
+        groups = list(self.group_rows(batch.feature_mask()))
+        found = torch.cat([self._attribute_rows(batch, rows, settings) for rows in groups])
+        places = torch.tensor([row for rows in groups for row in rows]).argsort()
+        return batch.to_attributions(found[places], batch.scores(), per_segment=True)
+
+    def group_rows(self, feature_mask: torch.Tensor) -> Iterator[list[int]]:
+        """Yield the rows that Captum attributes together, with the same random numbers.
+
+        A method that draws any yields rows whose numbers are the same alone.
+        """
+        yield list(range(len(feature_mask)))
+
+    def method(self, feature_mask: torch.Tensor, settings: Any) -> tuple[str, Mapping[str, Any]]:
+        """Return the name of Captum's class for some rows, and its further arguments."""
+        return self.captum_class, {}
+
+    def _attribute_rows(
+        self, batch: AttributionBatch, rows: Sequence[int], settings: Any
+    ) -> torch.Tensor:
         from captum import attr  # noqa: PLC0415 - at the first explanation
 
-        feature_mask = batch.feature_mask()
-        method = getattr(attr, self.captum_class)(batch.score)
+        chosen = list(rows)
+        feature_mask = batch.feature_mask()[chosen]
+        name, options = self.method(feature_mask, settings)
         with seeded(0):
-            attributions = method.attribute(
-                batch.inputs,
-                baselines=batch.baseline,
-                additional_forward_args=batch.extra,
+            found = getattr(attr, name)(batch.score).attribute(
+                batch.inputs[chosen],
+                baselines=batch.baseline[chosen],
+                additional_forward_args=tuple(each[chosen] for each in batch.extra),
                 feature_mask=feature_mask,
-                perturbations_per_eval=batch.max_rows // len(batch.targets),
-                **self.options(feature_mask, settings),
+                perturbations_per_eval=max(1, batch.max_rows // len(chosen)),
+                **options,
             )
-        return batch.to_attributions(attributions, batch.scores(), per_segment=True)
+        return torch.as_tensor(found)
 
-    def options(self, feature_mask: torch.Tensor, settings: Any) -> Mapping[str, Any]:
-        """Return further arguments of Captum's method."""
-        return {}
+
+def segment_count(feature_mask: torch.Tensor) -> int:
+    """Return the number of segments of some rows, which have as many each."""
+    return int(feature_mask.max()) + 1

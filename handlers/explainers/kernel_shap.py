@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 
-from . import feature_ablation
-from .base import AnyTarget, Attribution, AttributionBatch, PerturbationExplainer
+from .base import AnyTarget, PerturbationExplainer, segment_count
 
 
 class Explainer(PerturbationExplainer):
@@ -24,12 +23,14 @@ class Explainer(PerturbationExplainer):
     def forwards(self, target: AnyTarget, settings: Any) -> int:
         return int(settings.n_samples or self.samples_per_segment * (len(target.segments) + 1))
 
-    def attribute(self, batch: AttributionBatch, settings: Any) -> list[Attribution]:
-        if not batch.feature_mask().any():
-            # Captum draws subsets of at least two segments; one has the whole difference.
-            return feature_ablation.Explainer().attribute(batch, settings)
-        return super().attribute(batch, settings)
+    def group_rows(self, feature_mask: torch.Tensor) -> Iterator[list[int]]:
+        # Captum attributes rows one after the other, with the segments of the longest.
+        return ([row] for row in range(len(feature_mask)))
 
-    def options(self, feature_mask: torch.Tensor, settings: Any) -> Mapping[str, Any]:
-        segments = int(feature_mask.max()) + 2
-        return {"n_samples": settings.n_samples or self.samples_per_segment * segments}
+    def method(self, feature_mask: torch.Tensor, settings: Any) -> tuple[str, Mapping[str, Any]]:
+        segments = segment_count(feature_mask)
+        if segments == 1:
+            # Captum draws subsets of at least two segments; one has the whole difference.
+            return "FeatureAblation", {}
+        samples = settings.n_samples or self.samples_per_segment * (segments + 1)
+        return self.captum_class, {"n_samples": samples}

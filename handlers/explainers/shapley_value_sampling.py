@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 
-from .base import AnyTarget, PerturbationExplainer
+from .base import AnyTarget, PerturbationExplainer, segment_count
 
 
 class Explainer(PerturbationExplainer):
@@ -24,5 +25,12 @@ class Explainer(PerturbationExplainer):
     def forwards(self, target: AnyTarget, settings: Any) -> int:
         return len(target.segments) * int(settings.n_samples or self.default_samples)
 
-    def options(self, feature_mask: torch.Tensor, settings: Any) -> Mapping[str, Any]:
-        return {"n_samples": settings.n_samples or self.default_samples}
+    def group_rows(self, feature_mask: torch.Tensor) -> Iterator[list[int]]:
+        # A permutation is drawn of the segments of the longest row.
+        alike = defaultdict[int, list[int]](list)
+        for row, segments in enumerate(feature_mask):
+            alike[segment_count(segments)].append(row)
+        return iter(alike.values())
+
+    def method(self, feature_mask: torch.Tensor, settings: Any) -> tuple[str, Mapping[str, Any]]:
+        return self.captum_class, {"n_samples": settings.n_samples or self.default_samples}

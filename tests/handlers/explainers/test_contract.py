@@ -15,7 +15,7 @@ from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.explainers.bases.text import TokenBatch
 from hf_serve.handlers.formats import export
 from hf_serve.handlers.types.request import Request
-from tests import decisive
+from tests import decisive, tiny
 from tests.samples import keys_of
 from tests.serving import Served, explanation_of
 
@@ -118,8 +118,25 @@ def test_a_batch_gets_the_explanations_of_single_requests(served: Any, method: s
         ((_, alone),) = served("pretrained").post(explanation_of(body))
         assert status == 200
         assert explanation["words"] == alone["words"]
-        if method != "kernel_shap":  # its random subsets depend on the number of tokens in a batch
-            assert explanation["attributions"] == pytest.approx(alone["attributions"], abs=2e-3)
+        assert explanation["attributions"] == pytest.approx(alone["attributions"], abs=2e-3)
+
+
+@pytest.mark.parametrize("method", ["shapley_value_sampling", "kernel_shap"])
+def test_what_is_drawn_for_a_text_does_not_depend_on_the_others(
+    tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With few samples, other permutations and subsets give other attributions."""
+    model = Served(tiny.write(tmp_path, "sequence_classification"), "sequence_classification")
+    monkeypatch.setattr("hf_serve.handlers.explainers.bases.text.MAX_PADDING_SHARE", 0.9)
+    parameters = {"method": method, "n_samples": 6}
+    texts = ["nice", "a nice walk in the park", TEXT, f"{TEXT} and {TEXT}"]
+    bodies: list[dict[str, Any]] = [{"inputs": each, "parameters": parameters} for each in texts]
+    bodies.append({"inputs": TEXT, "parameters": {**parameters, "granularity": "word"}})
+    together = model.post(*map(explanation_of, bodies))
+    for body, (status, explanation) in zip(bodies, together, strict=True):
+        ((_, alone),) = model.post(explanation_of(body))
+        assert status == 200
+        assert explanation["attributions"] == pytest.approx(alone["attributions"], abs=2e-3)
 
 
 def test_few_steps_that_do_not_converge_come_with_a_warning(served: Any) -> None:
