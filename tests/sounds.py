@@ -28,6 +28,7 @@ from transformers import (
     WhisperTokenizer,
 )
 
+from tests.catalogue.sizes import WAVES
 from tests.tiny_tokenizers import write_llama
 
 RATE = 16_000
@@ -69,17 +70,10 @@ TEXTS = [encoded(each) for each in FILES]
 BROKEN = FILES[0][:5_000]
 
 CONVOLUTIONS: Mapping[str, Any] = {
-    "conv_dim": [16, 16],
-    "conv_kernel": [10, 8],
-    "conv_stride": [8, 8],
-    "num_feat_extract_layers": 2,
-    "num_conv_pos_embeddings": 4,
-    "num_conv_pos_embedding_groups": 2,
+    **WAVES,
     "hidden_size": 16,
     "intermediate_size": 32,
-    "num_hidden_layers": 2,
     "num_attention_heads": 2,
-    "classifier_proj_size": 16,
 }
 PATCHES: Mapping[str, Any] = {
     "num_mel_bins": 32,

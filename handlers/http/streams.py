@@ -44,7 +44,6 @@ def json_line(value: Any) -> bytes:
 
 
 SERVER_SENT_EVENTS = Stream("text/event-stream", event)
-JSON_LINES = Stream("application/x-ndjson", json_line)
 
 
 def streaming_started(requests: Sequence[Request]) -> bool:

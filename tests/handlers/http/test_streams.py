@@ -9,13 +9,15 @@ import pytest
 from hf_serve.handlers.http.request import HttpRequest
 from hf_serve.handlers.http.response import HttpResponse
 from hf_serve.handlers.http.streams import (
-    JSON_LINES,
     SERVER_SENT_EVENTS,
     HttpTextStream,
     Stream,
     event,
+    json_line,
 )
 from hf_serve.handlers.types.request import GeneratedToken
+
+JSON_LINES = Stream("application/x-ndjson", json_line)
 
 
 @pytest.mark.parametrize(
