@@ -349,3 +349,27 @@ def _is_made_from(config: PreTrainedConfig, auto_class: str, named: str) -> bool
 def _bare_name(path: str) -> str:
     """Return the name of a class without its module, in lower case: MPTConfig is MptConfig."""
     return path.rpartition(".")[2].lower()
+
+
+# Tokenizers without a limit have a model_max_length of 1e30.
+UNLIMITED = 1_000_000
+OFFSET_FAMILIES = re.compile(
+    "roberta|camembert|longformer|mpnet|esm|data2vec-text|luke|ibert|xmod|layoutlmv3"
+)
+
+
+def position_limit(config: PreTrainedConfig) -> int | None:
+    """Return the maximum number of tokens for which a model has positions; None for any number.
+
+    XLNet, whose positions are relative, says -1.
+    """
+    positions = int(getattr(config.get_text_config(), "max_position_embeddings", None) or 0)
+    return positions - first_position(config) if positions > 0 else None
+
+
+def first_position(config: PreTrainedConfig) -> int:
+    """Return the position id of the first token, which the RoBERTa family offsets.
+
+    These models reserve the position ids up to the padding id.
+    """
+    return int(config.pad_token_id or 0) + 1 if OFFSET_FAMILIES.search(config.model_type) else 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,10 +23,18 @@ from ..config.documents import read_json
 from ..config.handler_section import HandlerSection
 from ..errors import WrongCheckpoint, summarize
 from . import nomic_bert
-from .architecture import BASES, check_computation, check_head, check_values
+from .architecture import (
+    BASES,
+    UNLIMITED,
+    check_computation,
+    check_head,
+    check_values,
+    first_position,
+    position_limit,
+)
 from .checkpoint_files import GLICLASS, GLINER2, files_in, missing_config
 from .dual_encoder import reads_lower_case
-from .probe_rows import RowMaker, probe_rows
+from .probe_inputs import RowMaker, probe_rows
 from .static_embedding import StaticEmbedding
 from .tokenizer_files import (
     has_sentencepiece_only,
@@ -78,8 +85,6 @@ OTHER_LIBRARIES: Mapping[str, tuple[str, str]] = {
     GLICLASS: ("GLiClass", "use mode: zero_shot_classification"),
     GLINER2: ("GLiNER2", "use mode: zero_shot_token_classification"),
 }
-# Tokenizers without a limit have a model_max_length of 1e30.
-UNLIMITED = 1_000_000
 # Of model types whose own tokenizer takes no texts, or is no fast one: one with its vocabulary.
 TEXT_TOKENIZERS: Mapping[str, Any] = {
     "tapas": BertTokenizerFast,
@@ -88,9 +93,6 @@ TEXT_TOKENIZERS: Mapping[str, Any] = {
     # Its own one takes words with boxes only.
     "layoutlmv3": PreTrainedTokenizerFast,
 }
-OFFSET_FAMILIES = re.compile(
-    "roberta|camembert|longformer|mpnet|esm|data2vec-text|luke|ibert|xmod|layoutlmv3"
-)
 
 
 class NoOffsets(WrongCheckpoint):
@@ -311,23 +313,6 @@ class Checkpoint:
     def position_limit(self) -> int | None:
         """The maximum number of tokens for which the model has positions; None for any number."""
         return position_limit(self.config)
-
-
-def position_limit(config: PreTrainedConfig) -> int | None:
-    """Return the maximum number of tokens for which a model has positions; None for any number.
-
-    XLNet, whose positions are relative, says -1.
-    """
-    positions = int(getattr(config.get_text_config(), "max_position_embeddings", None) or 0)
-    return positions - first_position(config) if positions > 0 else None
-
-
-def first_position(config: PreTrainedConfig) -> int:
-    """Return the position id of the first token, which the RoBERTa family offsets.
-
-    These models reserve the position ids up to the padding id.
-    """
-    return int(config.pad_token_id or 0) + 1 if OFFSET_FAMILIES.search(config.model_type) else 0
 
 
 def _config(directory: Path, handler: HandlerSection) -> PreTrainedConfig:

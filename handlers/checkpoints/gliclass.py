@@ -41,7 +41,7 @@ from .gliner import (
     make_head,
 )
 from .pooling import PoolingHead, TextSlots, not_compiled
-from .probe_rows import RowMaker
+from .probe_inputs import RowMaker
 from .sentence_transformers import read_model
 
 LABEL, END = "<<LABEL>>", "<<SEP>>"

@@ -38,7 +38,7 @@ from .architecture import check_values
 from .checkpoint import Checkpoint
 from .checkpoint_files import CONFIG, GLINER
 from .pooling import PoolingHead, TextSlots, not_compiled
-from .probe_rows import RowMaker
+from .probe_inputs import RowMaker
 from .sentence_transformers import read_model, read_weights, weights_file
 
 TOKEN_LEVEL = "token_level"  # noqa: S105 - a kind of head

@@ -54,7 +54,7 @@ from .gliner import (
     make_head,
 )
 from .pooling import PoolingHead, TextSlots, not_compiled
-from .probe_rows import RowMaker
+from .probe_inputs import RowMaker
 from .sentence_transformers import read_model
 
 TASK, LABEL, TEXT, DESCRIPTION = "[P]", "[E]", "[SEP_TEXT]", "[DESCRIPTION]"

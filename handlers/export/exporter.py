@@ -20,8 +20,8 @@ from .. import tasks
 from ..batching.padding import Batch
 from ..batching.rows import require_outputs
 from ..checkpoints.dtypes import check_not_quantized, name_of, pick_dtype, quantization_method
-from ..checkpoints.graph_inputs import GraphInputs
 from ..checkpoints.model_spec import ModelSpec
+from ..checkpoints.probe_inputs import GraphInputs
 from ..checkpoints.temperature_scaling import (
     TINY,
     CalibrationReport,

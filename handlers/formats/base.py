@@ -12,8 +12,8 @@ import torch
 
 from ..batching.rows import RowKind
 from ..checkpoints.dtypes import name_of, pick_dtype, quantization_method
-from ..checkpoints.graph_inputs import GraphInputs
 from ..checkpoints.model_spec import ModelSpec
+from ..checkpoints.probe_inputs import GraphInputs
 from ..config.handler_section import CHECKPOINT, DType, EngineName, HandlerSection
 from ..config.model_config import ModelConfig
 from ..errors import WrongConfig

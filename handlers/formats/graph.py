@@ -25,16 +25,16 @@ from ..batching.sequence_packing import (
     pack,
 )
 from ..checkpoints.dtypes import name_of, pick_dtype
-from ..checkpoints.graph_inputs import (
+from ..checkpoints.model_spec import ModelSpec
+from ..checkpoints.pooling import ModelWithPooling, TextSlots
+from ..checkpoints.probe_inputs import (
     AnyLengthInputs,
     ArrayInputs,
     GraphInputs,
     SpeechInputs,
     TokenInputs,
+    full_attention_tokens,
 )
-from ..checkpoints.model_spec import ModelSpec
-from ..checkpoints.pooling import ModelWithPooling, TextSlots
-from ..checkpoints.probe_rows import full_attention_tokens
 from ..compat.transformers import traceable_masks, without_masks
 from ..errors import ConfigError, WrongCheckpoint, summarize
 from ..export.fidelity import check_fidelity, in_dtype

@@ -24,8 +24,8 @@ from torch.nn.functional import pad
 from transformers import PreTrainedModel
 
 from ..batching.tokenization import check_length
-from ..checkpoints.graph_inputs import GraphInputs, TokenInputs
 from ..checkpoints.model_spec import ModelSpec
+from ..checkpoints.probe_inputs import GraphInputs, TokenInputs
 from ..errors import WrongCheckpoint, WrongConfig, summarize
 from ..export.fidelity import check_fidelity
 from ..export.manifest import FILE as MANIFEST

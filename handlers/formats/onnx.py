@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 
 import torch
 
-from ..checkpoints.graph_inputs import GraphInputs
 from ..checkpoints.model_spec import ModelSpec
+from ..checkpoints.probe_inputs import GraphInputs
 from ..errors import WrongCheckpoint
 from ..export.fidelity import check_fidelity
 from ..export.manifest import Signature

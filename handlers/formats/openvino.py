@@ -28,9 +28,8 @@ from ..batching.rows import Outputs
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.checkpoint_files import check_weights
 from ..checkpoints.dtypes import cpu_has_amx, cpu_has_bfloat16, name_of, pick_dtype
-from ..checkpoints.graph_inputs import GraphInputs, SpeechInputs, TokenInputs
 from ..checkpoints.model_spec import ModelSpec
-from ..checkpoints.probe_rows import short_positions
+from ..checkpoints.probe_inputs import GraphInputs, SpeechInputs, TokenInputs, short_positions
 from ..compat.openvino import gemma_of_any_transformers
 from ..config.model_config import ModelConfig
 from ..errors import Unprocessable, WrongCheckpoint, WrongConfig, summarize

@@ -34,7 +34,7 @@ from ..batching.sequence_packing import (
     with_borders,
     with_first_slots,
 )
-from ..checkpoints.checkpoint import first_position
+from ..checkpoints.architecture import first_position
 from ..checkpoints.pooling import ModelWithPooling, TextSlots
 from ..compat.transformers import reads_last_token, with_attention
 

@@ -28,7 +28,7 @@ from ..checkpoints.lora_files import AdapterFolders
 from ..checkpoints.model_spec import ModelSpec, specify_assistant
 from ..checkpoints.placement import log_placement
 from ..checkpoints.pooling import ModelWithPooling, TextSlots
-from ..checkpoints.probe_rows import full_attention_tokens, short_positions
+from ..checkpoints.probe_inputs import full_attention_tokens, short_positions
 from ..checkpoints.trial_results import TrialResults
 from ..compat.transformers import (
     can_be_repeated,

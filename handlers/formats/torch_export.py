@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 from torch.export.passes import move_to_device_pass
 
-from ..checkpoints.graph_inputs import GraphInputs
 from ..checkpoints.model_spec import ModelSpec
+from ..checkpoints.probe_inputs import GraphInputs
 from ..compat.torch import export_for_any_rows
 from ..export.fidelity import check_fidelity
 from .graph import (

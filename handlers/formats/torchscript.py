@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from ..checkpoints.graph_inputs import GraphInputs
 from ..checkpoints.model_spec import ModelSpec
+from ..checkpoints.probe_inputs import GraphInputs
 from ..export.fidelity import check_fidelity
 from .base import FormatCapabilities
 from .graph import (

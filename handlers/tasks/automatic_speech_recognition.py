@@ -23,7 +23,7 @@ from typing_extensions import TypedDict
 from ..batching.padding import ArrayRow, run_by_shape
 from ..batching.rows import Outputs, RowOutcome, require_outputs
 from ..checkpoints.checkpoint import Checkpoint
-from ..checkpoints.graph_inputs import ArrayInputs, SpeechInputs
+from ..checkpoints.probe_inputs import ArrayInputs, SpeechInputs
 from ..compat.transformers import has_model
 from ..config.handler_section import HandlerSection
 from ..config.model_config import ModelConfig

@@ -16,10 +16,10 @@ from ..batching.padding import Batch, Padding
 from ..batching.rows import BaseRow, Outputs, RowOutcome, require_outputs
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.checkpoint_files import CONFIG, model_type_in
-from ..checkpoints.graph_inputs import GraphInputs
 from ..checkpoints.lora_files import AdapterFolders
 from ..checkpoints.model_spec import ModelSpec
 from ..checkpoints.pooling import PoolingHead
+from ..checkpoints.probe_inputs import GraphInputs
 from ..checkpoints.temperature_scaling import temperature_of, with_temperature
 from ..config.handler_section import HandlerSection
 from ..config.messages import enumerate_names, quote

@@ -38,8 +38,8 @@ from ..batching.tokenization import check_length, features, lowest_limit, tokeni
 from ..checkpoints.architecture import FAMILIES_OF_PAGES, base_class_for
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.colbert import OUTPUT, Colbert
-from ..checkpoints.graph_inputs import ArrayInputs
 from ..checkpoints.pooling import PoolingHead
+from ..checkpoints.probe_inputs import ArrayInputs
 from ..checkpoints.sentence_transformers import SETTINGS
 from ..checkpoints.tokenizer_files import read_in_lower_case
 from ..config.handler_section import HandlerSection

@@ -9,6 +9,12 @@ A model of the kind of bge-m3 also has a weight and a vector for each token, of 
 -> {"dense_vecs": [0.02, …], "lexical_weights": [{"index": 71, "value": 0.3, "token": "sing"}, …],
     "colbert_vecs": [[0.01, …], …]}
 
+    colbert_linear.pt    `weight` and `bias` of the layer that makes the vectors of tokens
+    sparse_linear.pt     `weight` and `bias` of the layer that makes their weights
+
+Chen et al.: M3-Embedding, 2024. Source of the files: FlagEmbedding 1.4,
+`EncoderOnlyEmbedderM3Runner`.
+
 Chunks of one document have vectors that know the others (late chunking): one forward reads all of
 them, and the vector of a chunk is the mean over its tokens.
 
@@ -26,20 +32,27 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from pathlib import Path
 from typing import Any, ClassVar, NotRequired
 
 import numpy as np
+import torch
 from typing_extensions import TypedDict
 
 from ..batching.rows import Outputs, Row, RowOutcome
 from ..batching.tokenization import Window
-from ..checkpoints.bge_m3 import TOKEN_VECTORS, TOKEN_WEIGHTS, MultiVectorPooling
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.checkpoint_files import BGE_M3
-from ..checkpoints.pooling import CHUNKS
-from ..checkpoints.sentence_transformers import OUTPUT
+from ..checkpoints.pooling import CHUNKS, TextSlots
+from ..checkpoints.sentence_transformers import (
+    OUTPUT,
+    SentencePooling,
+    SentenceTransformer,
+    load_layers,
+    read_weights,
+)
 from ..config.handler_section import HandlerSection
-from ..errors import BadRequest, RequestError, Unprocessable, attempt
+from ..errors import BadRequest, RequestError, Unprocessable, WrongCheckpoint, attempt
 from ..model import Model
 from ..process.deadline import NO_DEADLINE, Deadline
 from ..telemetry.metrics import Meter
@@ -59,6 +72,8 @@ from .base import BaseTask
 from .bases.embedding import EmbeddedText, EmbeddingTask, PromptParameters, VectorParameters
 from .sparse_embedding import SparseWeight, sparse_weights
 
+VECTORS, WEIGHTS = BGE_M3
+TOKEN_VECTORS, TOKEN_WEIGHTS = "token_embeddings", "token_weights"
 FORMS = 'a text, or {"chunks": [a text, …]}'
 NOTHING_CHOSEN = (
     "parameters: return_dense is false, and nothing else is to be returned; leave it out."
@@ -315,3 +330,56 @@ class MultiVectorTask(Task):
         np.maximum.at(weights, ids, outputs[TOKEN_WEIGHTS][:, 0])
         weights[[each for each in self._without_weight if each is not None]] = 0
         return sparse_weights(weights, self.tokenizer)
+
+
+def token_layers(directory: Path) -> tuple[torch.nn.Linear, torch.nn.Linear]:
+    """Return the layer of the vectors of tokens, and the layer of their weights.
+
+    Raises:
+        WrongCheckpoint: a file is damaged, or they take vectors of different sizes.
+    """
+    vectors, weights = (_read_linear(directory / name) for name in BGE_M3)
+    if weights.out_features != 1 or weights.in_features != vectors.in_features:
+        raise WrongCheckpoint(
+            WEIGHTS,
+            f"has a layer of {weights.in_features} to {weights.out_features} numbers, and {VECTORS}"
+            f" takes {vectors.in_features}",
+            "pack the files of one checkpoint",
+        )
+    return vectors, weights
+
+
+class MultiVectorPooling(SentencePooling):
+    """The vector of each text, and a vector of length 1 and a weight of each token, in float32."""
+
+    def __init__(self, modules: SentenceTransformer) -> None:
+        super().__init__(modules.pooling, load_layers(modules.directory, modules.layers))
+        self.token_vectors, self.token_weights = token_layers(modules.directory)
+
+    def outputs(
+        self, values: torch.Tensor, slots: TextSlots, **inputs: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        """Return the vectors of texts, (texts, size), and of slots: (rows, width, size or 1)."""
+        values = values.float()
+        return {
+            **super().outputs(values, slots, **inputs),
+            TOKEN_VECTORS: torch.nn.functional.normalize(self.token_vectors(values), dim=-1),
+            TOKEN_WEIGHTS: torch.relu(self.token_weights(values)),
+        }
+
+
+def _read_linear(path: Path) -> torch.nn.Linear:
+    """Return the layer of a file, which must have tensors alone."""
+    try:
+        weights = read_weights(path)
+        size, hidden_size = weights["weight"].shape
+        linear = torch.nn.Linear(hidden_size, size)
+        linear.load_state_dict({name: each.float() for name, each in weights.items()})
+    except Exception:  # noqa: BLE001 - torch raises errors of many kinds for damaged files
+        # The message of torch recommends to load the file unsafely.
+        raise WrongCheckpoint(
+            path.name,
+            "is not a pickle of the tensors weight and bias alone",
+            "pack the file as FlagEmbedding has saved it",
+        ) from None
+    return linear

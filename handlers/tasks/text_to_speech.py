@@ -25,7 +25,7 @@ from typing_extensions import TypedDict
 from ..batching.padding import Batch
 from ..batching.rows import BaseRow, Outputs, RowOutcome
 from ..checkpoints.checkpoint import Checkpoint
-from ..checkpoints.graph_inputs import GraphInputs
+from ..checkpoints.probe_inputs import GraphInputs
 from ..config.handler_section import HandlerSection
 from ..config.messages import enumerate_names, quote
 from ..config.model_config import ModelConfig

@@ -22,7 +22,7 @@ from ..batching.padding import Batch, Padding, pad, stack
 from ..batching.rows import Outputs, Row
 from ..batching.tokenization import check_length, features, tokenize
 from ..checkpoints.checkpoint import Checkpoint
-from ..checkpoints.graph_inputs import ArrayTextInputs, TokenInputs
+from ..checkpoints.probe_inputs import ArrayTextInputs, TokenInputs
 from ..config.handler_section import HandlerSection
 from ..config.model_config import ModelConfig
 from ..errors import RequestError, attempt

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...batching.padding import ArrayRow
 from ...checkpoints.checkpoint import Checkpoint
-from ...checkpoints.graph_inputs import AnyLengthInputs, ArrayInputs
+from ...checkpoints.probe_inputs import AnyLengthInputs, ArrayInputs
 from ...config.handler_section import HandlerSection
 from ...config.model_config import ModelConfig
 from ...errors import RequestTooLarge, Unprocessable, summarize

@@ -21,7 +21,7 @@ from ...batching.padding import ArrayRow, Batch
 from ...batching.rows import Outputs
 from ...batching.tokenization import check_length, lowest_limit, tokenize
 from ...checkpoints.checkpoint import Checkpoint
-from ...checkpoints.graph_inputs import ArrayInputs
+from ...checkpoints.probe_inputs import ArrayInputs
 from ...config.handler_section import HandlerSection
 from ...config.model_config import ModelConfig
 from ...errors import DeadlineExceeded, RequestTooLarge, Unprocessable, WrongCheckpoint, summarize

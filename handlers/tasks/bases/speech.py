@@ -20,7 +20,7 @@ from transformers import StoppingCriteria, StoppingCriteriaList
 from ...batching.padding import ArrayRow, Batch, stack
 from ...batching.rows import Outputs
 from ...checkpoints.checkpoint import Checkpoint
-from ...checkpoints.probe_rows import WRITTEN
+from ...checkpoints.probe_inputs import WRITTEN
 from ...compat.transformers import (
     WHISPER_LANGUAGE_CODES,
     WHISPER_LANGUAGES,

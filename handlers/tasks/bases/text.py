@@ -24,8 +24,9 @@ from ...batching.tokenization import (
     tokenize,
     without_excess,
 )
-from ...checkpoints.checkpoint import Checkpoint, first_position
-from ...checkpoints.graph_inputs import TokenInputs
+from ...checkpoints.architecture import first_position
+from ...checkpoints.checkpoint import Checkpoint
+from ...checkpoints.probe_inputs import TokenInputs
 from ...compat.transformers import shortest_row
 from ...config.handler_section import HandlerSection
 from ...config.model_config import ModelConfig

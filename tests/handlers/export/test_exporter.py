@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save_file
 
 from hf_serve.handlers import tasks
 from hf_serve.handlers.checkpoints.checkpoint import Checkpoint
-from hf_serve.handlers.checkpoints.graph_inputs import GraphInputs
 from hf_serve.handlers.checkpoints.model_spec import ModelSpec
+from hf_serve.handlers.checkpoints.probe_inputs import GraphInputs
 from hf_serve.handlers.config.handler_section import HandlerSection
 from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.errors import WrongCheckpoint, WrongConfig

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from hf_serve.handlers.checkpoints.graph_inputs import TokenInputs
+from hf_serve.handlers.checkpoints.probe_inputs import TokenInputs
 from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.engine import Engine
 from hf_serve.handlers.errors import WrongCheckpoint

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from hf_serve.handlers import tasks
-from hf_serve.handlers.checkpoints.graph_inputs import example_batch
+from hf_serve.handlers.checkpoints.probe_inputs import example_batch
 from hf_serve.handlers.config.handler_section import Compile, modes
 from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.engine import Engine

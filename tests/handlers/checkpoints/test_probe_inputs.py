@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from hf_serve.handlers import formats
-from hf_serve.handlers.checkpoints.graph_inputs import SHAPES, TokenInputs
-from hf_serve.handlers.checkpoints.probe_rows import RowMaker
+from hf_serve.handlers.checkpoints.probe_inputs import SHAPES, RowMaker, TokenInputs
 from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.engine import Engine
 from hf_serve.handlers.errors import WrongCheckpoint
