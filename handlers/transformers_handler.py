@@ -12,7 +12,7 @@ from handlers.compat.imports import without_openvino_backend
 with without_openvino_backend():
     from ts.torch_handler.base_handler import BaseHandler
 
-from handlers.compat.torchserve import limit_prediction_time, read_messages_in_blocks
+from handlers.compat.torchserve import log_prediction_time_less_often, read_messages_in_blocks
 from handlers.http.request import distinct_names
 from handlers.torchserve import start_worker
 from handlers.worker_start import prepare_process
@@ -28,7 +28,7 @@ class TransformersHandler(BaseHandler):
             ConfigError: the YAML, the checkpoint or the archive is invalid.
         """
         prepare_process()
-        limit_prediction_time()
+        log_prediction_time_less_often()
         read_messages_in_blocks(distinct_names)
         self.context, self.manifest = context, context.manifest
         self.worker = start_worker(context)

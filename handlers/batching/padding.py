@@ -18,8 +18,8 @@ from ..errors import OutOfMemory, RequestError, classify, without_frames
 from ..telemetry.metrics import Meter
 from .rows import BaseRow, Outputs, Postprocess, Row, RowOutcome, unprocessed
 
-Batch = dict[str, torch.Tensor]
-Forward = Callable[[Batch], Mapping[str, torch.Tensor]]
+Tensors = dict[str, torch.Tensor]
+Forward = Callable[[Tensors], Mapping[str, torch.Tensor]]
 Side = Literal["left", "right"]
 RowT = TypeVar("RowT")
 
@@ -72,7 +72,7 @@ def group_by_length(
         yield group
 
 
-def pad(rows: Sequence[Row], padding: Padding, least_width: int = 0) -> Batch:
+def pad(rows: Sequence[Row], padding: Padding, least_width: int = 0) -> Tensors:
     """Return the rows as tensors, with an attention mask.
 
     Args:
@@ -148,7 +148,7 @@ def run_padded(
     options: RunOptions,
     *,
     padded_limit: float = math.inf,
-    collate: Callable[[Sequence[Any]], Batch] | None = None,
+    collate: Callable[[Sequence[Any]], Tensors] | None = None,
 ) -> list[RowOutcome]:
     """Run every row once, grouped by length, and return the outcome of each row in their order.
 
@@ -215,7 +215,7 @@ class HostCopy:
         return {name: tensor.cpu().numpy().reshape(shape) for (name, shape), tensor in pairs}
 
 
-def move_together(tensors: Mapping[str, torch.Tensor], device: torch.device) -> Batch:
+def move_together(tensors: Mapping[str, torch.Tensor], device: torch.device) -> Tensors:
     """Return tensors of integers on a device, in one transfer, from pinned memory for a GPU."""
     if device.type == "cpu":
         return dict(tensors)
@@ -229,7 +229,7 @@ def pinned(tensors: Mapping[str, torch.Tensor], device: torch.device) -> torch.T
     return flat.pin_memory() if device.type == "cuda" else flat
 
 
-def views(flat: torch.Tensor, tensors: Mapping[str, torch.Tensor]) -> Batch:
+def views(flat: torch.Tensor, tensors: Mapping[str, torch.Tensor]) -> Tensors:
     """Return the parts of a tensor with one dimension that have the shapes of tensors."""
     parts = flat.split([tensor.numel() for tensor in tensors.values()])
     pairs = zip(tensors.items(), parts, strict=True)
@@ -267,7 +267,7 @@ def shape_of(features: Mapping[str, np.ndarray[Any, Any]]) -> Hashable:
     return tuple((name, array.shape) for name, array in sorted(features.items()))
 
 
-def stack(rows: Sequence[BaseRow]) -> Batch:
+def stack(rows: Sequence[BaseRow]) -> Tensors:
     """Return rows of equal shapes as tensors with a first dimension of rows."""
     return {
         name: torch.from_numpy(np.stack([row.features[name] for row in rows]))
@@ -276,13 +276,13 @@ def stack(rows: Sequence[BaseRow]) -> Batch:
 
 
 def run_by_shape(
-    forward: Callable[[Batch], Mapping[str, torch.Tensor]],
+    forward: Callable[[Tensors], Mapping[str, torch.Tensor]],
     rows: Sequence[ArrayRow],
     *,
     budget: int,
     meter: Meter,
     postprocess: Postprocess = unprocessed,
-    collate: Callable[[Sequence[Any]], Batch] = stack,
+    collate: Callable[[Sequence[Any]], Tensors] = stack,
 ) -> list[RowOutcome]:
     """Run every row once, grouped by shape, and return the outcome of each row in their order.
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 
 from ..errors import RequestError
-from .padding import Batch, HostCopy, Padding, RunOptions, error_of_rows, queue_halves
+from .padding import HostCopy, Padding, RunOptions, Tensors, error_of_rows, queue_halves
 from .rows import Outputs, Row, RowOutcome
 
 # Candidate row widths. Wider rows cost more because attention is quadratic. Widths are multiples of
@@ -51,12 +51,12 @@ class PackedBatch:
             Shape: (rows, width).
     """
 
-    batch: Batch
+    batch: Tensors
     segments: torch.Tensor
     texts: Sequence[PackedText]
 
     @cached_property
-    def inputs(self) -> Batch:
+    def inputs(self) -> Tensors:
         """The model inputs, the segments, and the first slot of each text in order of `texts`."""
         return {
             **self.batch,
@@ -134,7 +134,7 @@ def _positions(text: Row, padding: Padding) -> npt.NDArray[np.int64]:
     return np.where(counted, np.cumsum(counted) - 1, -1)
 
 
-def with_borders(packed: Mapping[str, torch.Tensor]) -> Batch:
+def with_borders(packed: Mapping[str, torch.Tensor]) -> Tensors:
     """Return the inputs of texts in one row with :data:`BORDERS` in place of their first slots.
 
     Args:
@@ -146,7 +146,7 @@ def with_borders(packed: Mapping[str, torch.Tensor]) -> Batch:
     return {**own, BORDERS: borders}
 
 
-def with_first_slots(inputs: Mapping[str, torch.Tensor]) -> Batch:
+def with_first_slots(inputs: Mapping[str, torch.Tensor]) -> Tensors:
     """Return the inputs of texts in one row with their rows and columns, and without borders.
 
     A text without tokens, which fills the borders up to a fixed number, has a slot of its row.

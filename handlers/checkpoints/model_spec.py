@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from ..batching.padding import Batch, Padding
+from ..batching.padding import Padding, Tensors
 from ..batching.rows import Outputs, RowKind
 from ..config.handler_section import ASSISTANT_FOLDER, CHECKPOINT
 from ..config.model_config import ModelConfig
@@ -48,7 +48,7 @@ class ModelSpec:
     outputs: ModelOutputs
     config: ModelConfig
     device: torch.device
-    calibration: Sequence[Batch] = ()
+    calibration: Sequence[Tensors] = ()
     padding: Padding | None = None
     row_kind: RowKind = "tokens"
     decision_scores: Callable[[Outputs], Outputs] = unchanged

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from ..batching.padding import Batch
+from ..batching.padding import Tensors
 from ..batching.rows import Row, RowKind, TrialRows
 from .architecture import UNLIMITED, position_limit
 
@@ -79,7 +79,7 @@ class RowMaker:
         generator = torch.Generator().manual_seed(seed)
         return [self._row(length, generator) for length in lengths]
 
-    def batch(self, names: Sequence[str], rows: int, width: int) -> Batch:
+    def batch(self, names: Sequence[str], rows: int, width: int) -> Tensors:
         """Return a padded batch; a third of the last row is padding.
 
         Args:
@@ -206,7 +206,7 @@ class GraphInputs(ABC):
         """Return the axes of an input that have any size; other axes have the example's size."""
 
     @abstractmethod
-    def batches(self, module: PreTrainedModel) -> list[Batch]:
+    def batches(self, module: PreTrainedModel) -> list[Tensors]:
         """Return random batches of several shapes, the first with more rows than one."""
 
 
@@ -230,13 +230,13 @@ class TokenInputs(GraphInputs):
     def free_axes(self, name: str, tensor: torch.Tensor) -> Sequence[int]:
         return range(tensor.ndim)
 
-    def batch(self, module: PreTrainedModel, rows: int, width: int) -> Batch:
+    def batch(self, module: PreTrainedModel, rows: int, width: int) -> Tensors:
         """Return a random batch; a third of the last row is padding."""
         # CANINE reads all characters, so that its config has no vocabulary.
         maker = self.maker or RowMaker.unframed(int(module.config.get_text_config().vocab_size))
         return maker.batch(self.names, rows, width)
 
-    def batches(self, module: PreTrainedModel) -> list[Batch]:
+    def batches(self, module: PreTrainedModel) -> list[Tensors]:
         """Return random batches, one of them wider than the windows of the config."""
         longest = position_limit(module.config) or UNLIMITED
         reached = [width for width in windows(module.config) if width < longest]
@@ -262,7 +262,7 @@ class ArrayInputs(GraphInputs):
     def free_axes(self, name: str, tensor: torch.Tensor) -> Sequence[int]:
         return (0,)
 
-    def batches(self, module: PreTrainedModel) -> list[Batch]:
+    def batches(self, module: PreTrainedModel) -> list[Tensors]:
         """Return batches of random numbers; whole numbers are the example's."""
         return [
             {name: _random(array, rows) for name, array in self.example.items()} for rows in COUNTS
@@ -296,7 +296,7 @@ class AnyLengthInputs(ArrayInputs):
         sizes = [set(each) for each in zip(*shapes, strict=True)]
         return (0, *(axis for axis, found in enumerate(sizes, 1) if len(found) > 1))
 
-    def batches(self, module: PreTrainedModel) -> list[Batch]:
+    def batches(self, module: PreTrainedModel) -> list[Tensors]:
         """Return batches of random numbers, each of another length."""
         return [
             {name: _random(array, rows) for name, array in example.items()}
@@ -308,7 +308,7 @@ class AnyLengthInputs(ArrayInputs):
 class SpeechInputs(ArrayInputs):
     """Spectrograms of one shape, for any number of rows, of which a decoder writes texts."""
 
-    def batches(self, module: PreTrainedModel) -> list[Batch]:
+    def batches(self, module: PreTrainedModel) -> list[Tensors]:
         """Return batches of random spectrograms, and of tokens of their texts."""
         config, batches = module.config, super().batches(module)
         vocabulary, longest = int(config.vocab_size), int(config.max_target_positions)
@@ -337,7 +337,7 @@ class ArrayTextInputs(ArrayInputs):
         has_any_width = name in self.texts.names and self.width is None
         return (0, 1) if has_any_width else (0,)
 
-    def batches(self, module: PreTrainedModel) -> list[Batch]:
+    def batches(self, module: PreTrainedModel) -> list[Tensors]:
         """Return batches of random arrays and of random tokens."""
         config = module.config.get_text_config()
         longest = int(config.max_position_embeddings)
@@ -350,7 +350,7 @@ class ArrayTextInputs(ArrayInputs):
         ]
 
 
-def example_batch(names: Sequence[str], vocabulary: int, rows: int, width: int) -> Batch:
+def example_batch(names: Sequence[str], vocabulary: int, rows: int, width: int) -> Tensors:
     """Return rows of random tokens without special ones; a third of the last row is padding."""
     return RowMaker.unframed(vocabulary).batch(names, rows, width)
 

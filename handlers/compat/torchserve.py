@@ -282,7 +282,7 @@ class _OncePerInterval(Filter):
 _once_per_interval = _OncePerInterval()
 
 
-def limit_prediction_time() -> None:
+def log_prediction_time_less_often() -> None:
     """Have the worker report its gauge of the time of a batch once per interval.
 
     Breaks when the gauge is reported by another logger, or in another form.

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from typing_extensions import TypeVar
 
-from ..batching.padding import Batch
+from ..batching.padding import Tensors
 from ..batching.rows import BaseRow, Row
 from ..checkpoints.sentence_transformers import SIMILARITIES
 from ..process.deadline import Deadline
@@ -168,7 +168,7 @@ class Attribution:
 
 
 Values = npt.NDArray[np.float64]
-Forward = Callable[[Batch], Mapping[str, torch.Tensor]]
+Forward = Callable[[Tensors], Mapping[str, torch.Tensor]]
 AnyTarget = AttributionTarget[Any, Any]
 
 
@@ -228,7 +228,7 @@ class AttributionBatch(ABC):
         self.baseline = self.baseline_inputs()
 
     @abstractmethod
-    def collate(self) -> Batch:
+    def collate(self) -> Tensors:
         """Return the rows of the targets as one batch of the model."""
 
     @property

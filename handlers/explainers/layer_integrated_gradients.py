@@ -1,4 +1,4 @@
-"""Integrated gradients of the word embeddings, from the baseline to the text."""
+"""Integrated gradients of the word embeddings, as Captum's LayerIntegratedGradients has them."""
 
 from __future__ import annotations
 

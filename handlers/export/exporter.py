@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 
 from .. import tasks
-from ..batching.padding import Batch
+from ..batching.padding import Tensors
 from ..batching.rows import require_outputs
 from ..checkpoints.dtypes import check_not_quantized, name_of, pick_dtype, quantization_method
 from ..checkpoints.model_spec import ModelSpec
@@ -319,7 +319,7 @@ def encode(
     ]
 
 
-def calibration_batches(task: BaseTask[Any, Any], rows: Sequence[PlacedRow]) -> list[Batch]:
+def calibration_batches(task: BaseTask[Any, Any], rows: Sequence[PlacedRow]) -> list[Tensors]:
     """Return batches of the rows."""
     return [
         task.collate(group)

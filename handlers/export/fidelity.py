@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from transformers import PreTrainedModel
 
-from ..batching.padding import Batch
+from ..batching.padding import Tensors
 from ..batching.rows import BaseRow, Outputs, require_outputs
 from ..errors import ConfigError, WrongCheckpoint, summarize
 from ..generation.generator import Prompt
@@ -87,7 +87,7 @@ def chunks(rows: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
 def check_fidelity(
     module: PreTrainedModel,
     model: Model,
-    batches: Sequence[Batch],
+    batches: Sequence[Tensors],
     what: str,
     tolerance: float = 1e-3,
 ) -> None:
@@ -115,7 +115,7 @@ def check_fidelity(
                 )
 
 
-def _run_export(model: Model, batch: Batch, what: str) -> Mapping[str, torch.Tensor]:
+def _run_export(model: Model, batch: Tensors, what: str) -> Mapping[str, torch.Tensor]:
     try:
         return model.forward(batch)
     except ConfigError:
@@ -128,14 +128,14 @@ def _run_export(model: Model, batch: Batch, what: str) -> Mapping[str, torch.Ten
         ) from None
 
 
-def _describe_shape(batch: Batch) -> str:
+def _describe_shape(batch: Tensors) -> str:
     first = next(iter(batch.values()))
     if "input_ids" not in batch:
         return f"{len(first)} rows"
     return f"{len(first)} rows and {batch['input_ids'].shape[1]} tokens"
 
 
-def in_dtype(batch: Batch, dtype: torch.dtype) -> Batch:
+def in_dtype(batch: Tensors, dtype: torch.dtype) -> Tensors:
     """Return a batch whose floating-point inputs have the dtype of a module."""
     return {
         name: each.to(dtype) if each.is_floating_point() else each for name, each in batch.items()

@@ -16,7 +16,7 @@ from functools import partial
 
 import torch
 
-from ..batching.padding import Batch, HostCopy, move_together, pinned, views
+from ..batching.padding import HostCopy, Tensors, move_together, pinned, views
 from ..batching.rows import Row, outputs_agree
 from ..batching.sequence_packing import BORDERS, SEGMENTS, PackedBatch, unpack, with_borders
 
@@ -153,7 +153,7 @@ class GraphedForward:
             *(time.perf_counter() - started, (_reserved(self._device) - before) / 1e9),
         )
 
-    def run(self, inputs: Batch, longest: int) -> Outputs | None:
+    def run(self, inputs: Tensors, longest: int) -> Outputs | None:
         """Return the outputs of inputs on the host; None if no recorded shape holds them.
 
         They are valid until the next run, on the stream that runs it.
@@ -162,7 +162,7 @@ class GraphedForward:
         shape = next((each for each in self._replays if each.holds(*sizes, longest)), None)
         return None if shape is None else self._run(shape, inputs)
 
-    def _run(self, shape: Shape, inputs: Batch) -> Outputs:
+    def _run(self, shape: Shape, inputs: Tensors) -> Outputs:
         tokens, texts = _sizes(inputs)
         self._copy(_fill(inputs, shape))
         outputs = self._replays[shape]()
@@ -171,7 +171,7 @@ class GraphedForward:
             for name, output in outputs.items()
         }
 
-    def _copy(self, inputs: Batch) -> Batch:
+    def _copy(self, inputs: Tensors) -> Tensors:
         """Return inputs in the buffer of the device, after one transfer."""
         flat = pinned(inputs, self._device)
         part = self._buffer[: flat.numel()]
@@ -179,16 +179,16 @@ class GraphedForward:
         return views(part, inputs)
 
 
-def _sizes(inputs: Batch) -> tuple[int, int]:
+def _sizes(inputs: Tensors) -> tuple[int, int]:
     """Return the number of slots and of texts."""
     return inputs[SEGMENTS].shape[1], len(inputs[BORDERS]) - 1
 
 
-def _numbers(inputs: Batch) -> int:
+def _numbers(inputs: Tensors) -> int:
     return sum(tensor.numel() for tensor in inputs.values())
 
 
-def _fill(inputs: Batch, shape: Shape) -> Batch:
+def _fill(inputs: Tensors, shape: Shape) -> Tensors:
     """Return inputs with the sizes of a shape: more slots, of no text, and more empty texts."""
     filled = {}
     for name, tensor in inputs.items():

@@ -14,7 +14,7 @@ import torch
 from torch.export import Dim
 from transformers import PreTrainedModel
 
-from ..batching.padding import Batch, Padding
+from ..batching.padding import Padding, Tensors
 from ..batching.rows import Row
 from ..batching.sequence_packing import (
     COLUMNS,
@@ -113,7 +113,7 @@ def padded_graph(module: PreTrainedModel, signature: Signature, inputs: TokenInp
     return next((graph for graph in graphs if _keeps_outputs(graph, batches)), graphs[-1])
 
 
-def _keeps_outputs(graph: PaddedGraph | StackedGraph, batches: Sequence[Batch]) -> bool:
+def _keeps_outputs(graph: PaddedGraph | StackedGraph, batches: Sequence[Tensors]) -> bool:
     try:
         check_fidelity(graph.module, GraphModel(graph, graph.signature), batches, "")
     except Exception:  # noqa: BLE001 - each family refuses a mask in its own way
@@ -254,7 +254,7 @@ def dynamic_shapes(
     return tuple(dict.fromkeys(inputs.free_axes(*each), Dim.DYNAMIC) for each in named)
 
 
-def example_inputs(graph: AnyGraph, batches: Sequence[Batch]) -> tuple[torch.Tensor, ...]:
+def example_inputs(graph: AnyGraph, batches: Sequence[Tensors]) -> tuple[torch.Tensor, ...]:
     """Return positional inputs for tracing a graph.
 
     Args:

@@ -28,7 +28,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from ..batching.padding import Batch
+from ..batching.padding import Tensors
 from ..checkpoints.model_spec import ModelSpec
 from ..errors import WrongCheckpoint, summarize
 from ..generation.generator import Prompt, join_media
@@ -84,7 +84,7 @@ class Embedder:
             ) from None
         return cls(module.eval().requires_grad_(requires_grad=False))
 
-    def inputs(self, batch: Batch) -> Mapping[str, Any]:
+    def inputs(self, batch: Tensors) -> Mapping[str, Any]:
         """Return what the decoder reads of a batch, by the names of its arguments."""
         dtype = self._module.dtype
         moved = {
@@ -96,7 +96,7 @@ class Embedder:
             seen, self._seen = self._seen, {}
         return seen
 
-    def vectors(self, batch: Batch) -> torch.Tensor:
+    def vectors(self, batch: Tensors) -> torch.Tensor:
         """Return the vectors of a batch in float32. Shape: (rows, tokens, width)."""
         vectors: torch.Tensor = self.inputs(batch)["inputs_embeds"]
         return vectors.float()
@@ -118,7 +118,7 @@ class Embedder:
         self._seen = named
 
 
-def batch_of(prompt: Prompt) -> Batch:
+def batch_of(prompt: Prompt) -> Tensors:
     """Return the model inputs of one prompt."""
     tokens = {name: torch.tensor([list(each)]) for name, each in prompt.features.items()}
     return {
@@ -152,7 +152,7 @@ class DecoderGraph(ForwardOnlyModel):
         return {"logits": torch.from_numpy(outputs["logits"].copy())}
 
 
-def examples(spec: ModelSpec) -> list[Batch]:
+def examples(spec: ModelSpec) -> list[Tensors]:
     """Return a text, and prompts with one image each."""
     processor: Any = spec.checkpoint.processor
     generator, token = np.random.default_rng(0), image_token(processor)
@@ -166,7 +166,7 @@ def examples(spec: ModelSpec) -> list[Batch]:
 
 
 def check_logits(
-    model: DecoderGraph, batches: Sequence[Batch], expected: Sequence[torch.Tensor]
+    model: DecoderGraph, batches: Sequence[Tensors], expected: Sequence[torch.Tensor]
 ) -> None:
     """Check that an export has the logits of its checkpoint.
 
@@ -182,7 +182,7 @@ def check_logits(
             )
 
 
-def check_decoder(module: PreTrainedModel, batches: Sequence[Batch]) -> None:
+def check_decoder(module: PreTrainedModel, batches: Sequence[Tensors]) -> None:
     """Check that the decoder reads nothing but vectors in their order.
 
     Raises:

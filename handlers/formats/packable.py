@@ -19,7 +19,7 @@ import torch
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.utils import is_flash_attn_2_available
 
-from ..batching.padding import Batch, HostCopy, Padding, move_together, pad, to_numpy
+from ..batching.padding import HostCopy, Padding, Tensors, move_together, pad, to_numpy
 from ..batching.rows import Outputs as RowOutputs
 from ..batching.rows import Row, TrialRows, outputs_agree
 from ..batching.sequence_packing import (
@@ -117,7 +117,7 @@ class Packable:
         inputs, longest = self.host_inputs(packed)
         return self.compute(move_together(inputs, self.module.device), longest)
 
-    def host_inputs(self, packed: Mapping[str, torch.Tensor]) -> tuple[Batch, int]:
+    def host_inputs(self, packed: Mapping[str, torch.Tensor]) -> tuple[Tensors, int]:
         """Return the tensors that go to the device, and the tokens of the longest text."""
         if not self.one_row:
             return dict(packed), packed[SEGMENTS].shape[1]

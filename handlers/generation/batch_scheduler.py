@@ -1,8 +1,9 @@
-"""Batches of `generate` for the prompts of several requests: `continuousBatching` of transformers.
+"""Batches of `generate` for the prompts of several requests.
 
-One thread takes the oldest waiting prompt, together with all those that may share its batch. The
-outcome of a prompt is set as soon as its sequences have ended. All parameters are supported; new
-prompts wait for the running batch.
+`continuousBatching` has them for what `backends/transformers_paged.py` does not generate, which
+admits prompts between two tokens. One thread takes the oldest waiting prompt, together with all
+that may share its batch. The outcome of a prompt is set as soon as its sequences have ended. All
+parameters are supported; new prompts wait for the running batch.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-from ..batching.padding import Batch, Padding, group_by_length, pad, stack
+from ..batching.padding import Padding, Tensors, group_by_length, pad, stack
 from ..batching.rows import Row, RowOutcome
 from ..batching.tokenization import Window
 from ..compat.transformers import run_before_other_processors
@@ -82,15 +82,15 @@ class PromptLayout(ABC):
 
     reads_prompt: ClassVar[Mapping[str, Any]] = {}
 
-    def collate(self, prompts: Sequence[Any], padding: Padding) -> Batch:
+    def collate(self, prompts: Sequence[Any], padding: Padding) -> Tensors:
         """Return the model inputs of prompts, and of the images of all of them, as one batch."""
         return pad(prompts, padding) | join_media(prompts)
 
-    def slots(self, batch: Batch) -> int:
+    def slots(self, batch: Tensors) -> int:
         """Return the number of tokens that are computed for a batch before the new ones."""
         return batch["input_ids"].numel()
 
-    def first_column(self, batch: Batch) -> int:
+    def first_column(self, batch: Tensors) -> int:
         """Return the column of the first new token."""
         return 1
 
@@ -115,7 +115,7 @@ class DecoderOnly(PromptLayout):
         "min_length": 0,
     }
 
-    def first_column(self, batch: Batch) -> int:
+    def first_column(self, batch: Tensors) -> int:
         return int(batch["input_ids"].shape[1])
 
     def tokens_before(self, prompt: Row) -> Sequence[int]:
@@ -140,10 +140,10 @@ class ImageToText(PromptLayout):
     The images of one batch have equal shapes.
     """
 
-    def collate(self, prompts: Sequence[Any], padding: Padding) -> Batch:
+    def collate(self, prompts: Sequence[Any], padding: Padding) -> Tensors:
         return stack(prompts)
 
-    def slots(self, batch: Batch) -> int:
+    def slots(self, batch: Tensors) -> int:
         return 0
 
     def row_length(self, prompt: Row, new_tokens: int) -> int:
@@ -155,7 +155,7 @@ ENCODER_DECODER = EncoderDecoder()
 IMAGE_TO_TEXT = ImageToText()
 
 
-def join_media(prompts: Sequence[Any]) -> Batch:
+def join_media(prompts: Sequence[Any]) -> Tensors:
     """Return the model inputs of the images of all prompts, one after another."""
     return {
         name: torch.from_numpy(np.concatenate([prompt.media[name] for prompt in prompts]))
@@ -581,7 +581,7 @@ class Generator:
             return False
         return fits and prompt.parameters.supports_assistant
 
-    def _count(self, batch: Batch, prompts: Sequence[Prompt], new: Ids) -> None:
+    def _count(self, batch: Tensors, prompts: Sequence[Prompt], new: Ids) -> None:
         real = sum(map(len, prompts)) + new.size
         slots = self.layout.slots(batch) + new.size
         self.meter.count(forwards=new.shape[1], tokens=real, slots=slots)

@@ -12,7 +12,7 @@ import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 from typing_extensions import TypedDict
 
-from ..batching.padding import Batch, Padding
+from ..batching.padding import Padding, Tensors
 from ..batching.rows import BaseRow, Outputs, RowOutcome, require_outputs
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.checkpoint_files import CONFIG, model_type_in
@@ -172,7 +172,7 @@ class BaseTask(ABC, Generic[InputT, RowT]):
         """
 
     @abstractmethod
-    def collate(self, rows: Sequence[RowT]) -> Batch:
+    def collate(self, rows: Sequence[RowT]) -> Tensors:
         """Return rows as one batch of the model."""
 
     def groups(self, rows: Sequence[RowT]) -> list[Sequence[RowT]]:

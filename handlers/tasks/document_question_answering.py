@@ -28,7 +28,7 @@ from tokenizers import Encoding
 from transformers import PreTrainedConfig
 from typing_extensions import TypedDict
 
-from ..batching.padding import Batch, Padding, run_by_shape, run_in_groups
+from ..batching.padding import Padding, Tensors, run_by_shape, run_in_groups
 from ..batching.rows import Outputs, RowOutcome
 from ..batching.tokenization import Window, check_length, lowest_limit, tokenize
 from ..checkpoints.checkpoint import Checkpoint
@@ -227,7 +227,7 @@ class Task(TextTask[DocumentQuestion, DocumentRow]):
             run, rows, lambda row: None if row.pixels is None else row.pixels.shape
         )
 
-    def collate(self, rows: Sequence[DocumentRow]) -> Batch:
+    def collate(self, rows: Sequence[DocumentRow]) -> Tensors:
         batch = super().collate(rows)
         pixels = [row.pixels for row in rows if row.pixels is not None]
         return {**batch, PIXELS: torch.from_numpy(np.stack(pixels))} if pixels else batch

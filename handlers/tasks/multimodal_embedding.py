@@ -18,7 +18,7 @@ from tokenizers import Encoding
 from transformers import PreTrainedConfig, PreTrainedModel
 from typing_extensions import TypedDict
 
-from ..batching.padding import Batch, Padding, RunOptions, pad, run_in_groups, run_padded
+from ..batching.padding import Padding, RunOptions, Tensors, pad, run_in_groups, run_padded
 from ..batching.rows import Outputs, Row, RowOutcome
 from ..batching.tokenization import PlainEncoding, Window, check_length, lowest_limit, tokenize
 from ..checkpoints.checkpoint import Checkpoint
@@ -232,7 +232,7 @@ class Task(ImageTask):
 
         return run_in_groups(run_alike, rows, type)
 
-    def collate(self, rows: Sequence[Any]) -> Batch:
+    def collate(self, rows: Sequence[Any]) -> Tensors:
         """Return images as one batch, or texts."""
         if not isinstance(rows[0], TextRow):
             return super().collate(rows)

@@ -23,7 +23,7 @@ from PIL import Image
 from pydantic import Field, PositiveInt
 from typing_extensions import TypedDict
 
-from ..batching.padding import Batch
+from ..batching.padding import Tensors
 from ..batching.rows import BaseRow, Outputs, RowOutcome
 from ..checkpoints.diffusion import DiffusionCheckpoint
 from ..checkpoints.probe_inputs import GraphInputs
@@ -268,7 +268,7 @@ class Task(BaseTask[ImagePrompt, ImageCallRow]):
     ) -> Any:
         return [_result(row, made) for row, made in zip(rows, outputs, strict=True)]
 
-    def collate(self, rows: Sequence[ImageCallRow]) -> Batch:
+    def collate(self, rows: Sequence[ImageCallRow]) -> Tensors:
         raise NotImplementedError
 
     def warmup_batches(self, config: ModelConfig, model: Model) -> list[list[Any]]:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from ..batching.padding import Batch
+from ..batching.padding import Tensors
 from ..batching.rows import BaseRow, Outputs, RowOutcome
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.probe_inputs import GraphInputs
@@ -272,7 +272,7 @@ class Task(BaseTask[SpeechInput, SpeechRow]):
         audio = wav_in_base64(outputs[0]["waveform"], rate)
         return Speech(audio=audio, sampling_rate=rate, seed=item.seed)
 
-    def collate(self, rows: Sequence[SpeechRow]) -> Batch:
+    def collate(self, rows: Sequence[SpeechRow]) -> Tensors:
         raise NotImplementedError
 
     def warmup_batches(self, config: ModelConfig, model: Model) -> list[list[Any]]:

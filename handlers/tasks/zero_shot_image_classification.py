@@ -18,7 +18,7 @@ import torch
 from torch.nn import functional
 from typing_extensions import TypedDict
 
-from ..batching.padding import Batch, Padding, pad, stack
+from ..batching.padding import Padding, Tensors, pad, stack
 from ..batching.rows import Outputs, Row
 from ..batching.tokenization import check_length, features, tokenize
 from ..checkpoints.checkpoint import Checkpoint
@@ -212,7 +212,7 @@ class Task(CandidateLabelTask):
         """Return the hypothesis of each label."""
         return [hypothesis(parameters.hypothesis_template, label) for label in labels]
 
-    def forward_batch(self, rows: Sequence[Any]) -> Batch:
+    def forward_batch(self, rows: Sequence[Any]) -> Tensors:
         """Return a batch with the numbers of each row's labels among the labels of the batch."""
         numbers = {ids: number for number, ids in enumerate(_distinct(rows))}
         columns = np.zeros((len(rows), max(len(row.texts) for row in rows)), dtype=np.int64)
@@ -220,13 +220,13 @@ class Task(CandidateLabelTask):
             columns[place, : len(row.texts)] = [numbers[ids] for ids in row.texts]
         return {**self.collate(rows), COLUMNS: torch.from_numpy(columns)}
 
-    def forward(self, model: Model, batch: Batch) -> dict[str, torch.Tensor]:
+    def forward(self, model: Model, batch: Tensors) -> dict[str, torch.Tensor]:
         """Return the logits of each image for its own labels. Shape: (images, most labels)."""
         columns = batch.pop(COLUMNS)
         logits = model.forward(batch)[LOGITS]
         return {"logits": logits.gather(1, columns.to(logits.device))}
 
-    def collate(self, rows: Sequence[Any]) -> Batch:
+    def collate(self, rows: Sequence[Any]) -> Tensors:
         """Return images as one batch, with each hypothesis of their labels once."""
         texts = [Row({"input_ids": list(ids)}) for ids in _distinct(rows)]
         padding = Padding({"input_ids": int(self.tokenizer.pad_token_id or 0)})

@@ -18,7 +18,7 @@ import torch
 from pydantic import AliasChoices, Field, PositiveInt
 from transformers import GroundingDinoProcessor, PreTrainedConfig
 
-from ..batching.padding import Batch, Padding, pad, stack
+from ..batching.padding import Padding, Tensors, pad, stack
 from ..batching.rows import Outputs, Row
 from ..checkpoints.checkpoint import Checkpoint
 from ..config.handler_section import HandlerSection
@@ -114,7 +114,7 @@ class Task(CandidateLabelTask):
             )
         return labels
 
-    def collate(self, rows: Sequence[Any]) -> Batch:
+    def collate(self, rows: Sequence[Any]) -> Tensors:
         """Return images as one batch, with as many queries for each, one after another."""
         most = max(len(row.texts) for row in rows)
         queries = [
@@ -184,7 +184,7 @@ class GroundedTask(Task):
             )
         return [with_tokens(row, {"input_ids": np.asarray(tokens, np.int64)})]
 
-    def collate(self, rows: Sequence[ImageRow]) -> Batch:
+    def collate(self, rows: Sequence[ImageRow]) -> Tensors:
         return stack(rows)
 
     def postprocess(self, row: Any, outputs: Outputs) -> Outputs:

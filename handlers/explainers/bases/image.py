@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 from typing_extensions import TypedDict
 
-from ...batching.padding import ArrayRow, Batch, group_by_shape, stack
+from ...batching.padding import ArrayRow, Tensors, group_by_shape, stack
 from ...media.images import png_in_base64
 from ...model import Model
 from ...process.deadline import Deadline
@@ -199,7 +199,7 @@ class PixelBatch(AttributionBatch):
     model: ExplainedImageModel
     targets: Sequence[ImageTarget]
 
-    def collate(self) -> Batch:
+    def collate(self) -> Tensors:
         return self.model.collate([target.row for target in self.targets])
 
     @property
@@ -277,7 +277,7 @@ class ExplainedImageModel(ExplainedModel):
     """
 
     full_precision: bool
-    collate: Callable[[Sequence[Any]], Batch] = stack
+    collate: Callable[[Sequence[Any]], Tensors] = stack
     shared_inputs: Sequence[str] = ()
 
     batch_type: ClassVar[type[AttributionBatch]] = PixelBatch

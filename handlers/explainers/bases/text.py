@@ -14,7 +14,7 @@ import torch
 from tokenizers import Encoding
 from typing_extensions import TypedDict
 
-from ...batching.padding import Batch, Padding, group_by_length, pad, token_columns
+from ...batching.padding import Padding, Tensors, group_by_length, pad, token_columns
 from ...batching.tokenization import Window
 from ...batching.words import WordTokens, WordWindow
 from ...errors import BadRequest, Unprocessable
@@ -205,7 +205,7 @@ class TokenBatch(AttributionBatch):
     model: ExplainedTextModel
     targets: Sequence[AttributionTarget]
 
-    def collate(self) -> Batch:
+    def collate(self) -> Tensors:
         return pad([target.row for target in self.targets], self.model.padding)
 
     def baseline_inputs(self) -> torch.Tensor:

@@ -22,7 +22,7 @@ from tokenizers import Encoding
 from transformers import PreTrainedTokenizerBase
 from typing_extensions import TypedDict
 
-from ...batching.padding import Batch
+from ...batching.padding import Tensors
 from ...batching.rows import Row
 from ...batching.tokenization import Window, tokenize
 from ...config.messages import quote
@@ -344,7 +344,7 @@ def _weights(row: Row, cells: Sequence[Cell]) -> torch.Tensor:
 def _to_probabilities(forward: Forward) -> Forward:
     """Return a forward whose output for each token is a probability."""
 
-    def probabilities(batch: Batch) -> Mapping[str, torch.Tensor]:
+    def probabilities(batch: Tensors) -> Mapping[str, torch.Tensor]:
         return {OUTPUT: forward(batch)[OUTPUT].float().sigmoid()}
 
     return probabilities

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ...batching.padding import Batch
+from ...batching.padding import Tensors
 from ...batching.rows import Outputs
 from ...config.messages import quote
 from ...errors import BadRequest, Unprocessable
@@ -79,7 +79,7 @@ class AnswerTarget(ImageLabelExplanationTarget[visual_question_answering.Task]):
     def explained(self, model: Model, deadline: Deadline) -> ExplainedImageModel:
         explained = super().explained(model, deadline)
 
-        def forward(batch: Batch) -> Mapping[str, torch.Tensor]:
+        def forward(batch: Tensors) -> Mapping[str, torch.Tensor]:
             with visual_question_answering.fixed_patch_order():
                 return explained.forward(batch)
 
@@ -160,7 +160,7 @@ class SegmentTarget(ImageLabelExplanationTarget[image_segmentation.Task]):
         return ImageTarget(weighted, self.patches(state), MEANS, (number,), score)
 
 
-def _with_means(forward: Forward, batch: Batch) -> Mapping[str, torch.Tensor]:
+def _with_means(forward: Forward, batch: Tensors) -> Mapping[str, torch.Tensor]:
     """Run a batch; adds the mean logits of each row's pixels. Shape: (rows, classes)."""
     inputs = dict(batch)
     weights = inputs.pop(WEIGHTS, None)

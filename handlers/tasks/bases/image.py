@@ -17,7 +17,7 @@ from transformers import GenerationConfig, PreTrainedTokenizerBase, StoppingCrit
 from transformers.image_processing_utils import BaseImageProcessor
 from typing_extensions import TypedDict
 
-from ...batching.padding import ArrayRow, Batch
+from ...batching.padding import ArrayRow, Tensors
 from ...batching.rows import Outputs
 from ...batching.tokenization import check_length, lowest_limit, tokenize
 from ...checkpoints.checkpoint import Checkpoint
@@ -361,14 +361,14 @@ def answer_settings(
 
 def generate_answers(
     model: Model, config: GenerationConfig, deadline: Deadline, max_tokens: int | None = None
-) -> Callable[[Batch], Mapping[str, torch.Tensor]]:
+) -> Callable[[Tensors], Mapping[str, torch.Tensor]]:
     """Return a function from a batch to the token ids of its answers, under `sequences`.
 
     It raises :class:`DeadlineExceeded` once the deadline has passed. A decoder's prompt and its
     answer have `max_tokens` at most.
     """
 
-    def generate(batch: Batch) -> Mapping[str, torch.Tensor]:
+    def generate(batch: Tensors) -> Mapping[str, torch.Tensor]:
         criterion = DeadlineCriterion(deadline)
         own = _within(config, batch, max_tokens)
         ids = model.generate(batch, own, stopping_criteria=StoppingCriteriaList([criterion]))
@@ -379,7 +379,7 @@ def generate_answers(
     return generate
 
 
-def _within(config: GenerationConfig, batch: Batch, max_tokens: int | None) -> GenerationConfig:
+def _within(config: GenerationConfig, batch: Tensors, max_tokens: int | None) -> GenerationConfig:
     """Return a config whose new tokens fit after the prompt of the decoder."""
     if max_tokens is None or DECODER_PROMPT not in batch:
         return config

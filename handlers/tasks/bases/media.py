@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from ...batching.padding import ArrayRow, Batch, group_by_shape, run_by_shape, stack
+from ...batching.padding import ArrayRow, Tensors, group_by_shape, run_by_shape, stack
 from ...batching.rows import RowOutcome
 from ...checkpoints.checkpoint import Checkpoint
 from ...config.handler_section import HandlerSection
@@ -136,15 +136,15 @@ class MediaTask(BaseTask[MediaInput, MediaRowT]):
             collate=self.forward_batch,
         )
 
-    def forward_batch(self, rows: Sequence[MediaRowT]) -> Batch:
+    def forward_batch(self, rows: Sequence[MediaRowT]) -> Tensors:
         """Return rows as the batch that :meth:`forward` takes, by default the model's."""
         return self.collate(rows)
 
-    def forward(self, model: Model, batch: Batch) -> Mapping[str, torch.Tensor]:
+    def forward(self, model: Model, batch: Tensors) -> Mapping[str, torch.Tensor]:
         """Return the outputs of a batch, whose first dimension is its rows."""
         return model.forward(batch)
 
-    def collate(self, rows: Sequence[MediaRowT]) -> Batch:
+    def collate(self, rows: Sequence[MediaRowT]) -> Tensors:
         return stack(rows)
 
     def groups(self, rows: Sequence[MediaRowT]) -> list[Sequence[MediaRowT]]:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from transformers import StoppingCriteria, StoppingCriteriaList
 
-from ...batching.padding import ArrayRow, Batch, stack
+from ...batching.padding import ArrayRow, Tensors, stack
 from ...batching.rows import Outputs
 from ...checkpoints.checkpoint import Checkpoint
 from ...checkpoints.probe_inputs import WRITTEN
@@ -135,7 +135,7 @@ class Recognizer(ABC):
 
     @abstractmethod
     def run(
-        self, model: Model, batch: Batch, settings: Mapping[str, Any], deadline: Deadline
+        self, model: Model, batch: Tensors, settings: Mapping[str, Any], deadline: Deadline
     ) -> Mapping[str, torch.Tensor]:
         """Return the outputs of rows with equal settings."""
 
@@ -174,7 +174,7 @@ class CtcRecognizer(Recognizer):
         return {}
 
     def run(
-        self, model: Model, batch: Batch, settings: Mapping[str, Any], deadline: Deadline
+        self, model: Model, batch: Tensors, settings: Mapping[str, Any], deadline: Deadline
     ) -> Mapping[str, torch.Tensor]:
         return {"tokens": model.forward(batch)["logits"].argmax(dim=-1)}
 
@@ -300,7 +300,7 @@ class WhisperRecognizer(WritingRecognizer):
         return own
 
     def run(
-        self, model: Model, batch: Batch, settings: Mapping[str, Any], deadline: Deadline
+        self, model: Model, batch: Tensors, settings: Mapping[str, Any], deadline: Deadline
     ) -> Mapping[str, torch.Tensor]:
         options = dict(settings)
         config = copy.deepcopy(self.base)
@@ -441,7 +441,7 @@ class MoonshineRecognizer(WritingRecognizer):
         return own
 
     def run(
-        self, model: Model, batch: Batch, settings: Mapping[str, Any], deadline: Deadline
+        self, model: Model, batch: Tensors, settings: Mapping[str, Any], deadline: Deadline
     ) -> Mapping[str, torch.Tensor]:
         options = dict(settings)
         seed = options.pop("seed", None)

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field, PositiveInt
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 
-from ...batching.padding import Batch, Padding, RunOptions, Side, pad, run_in_groups, run_padded
+from ...batching.padding import Padding, RunOptions, Side, Tensors, pad, run_in_groups, run_padded
 from ...batching.rows import ADAPTER_IDS, Row, RowOutcome
 from ...batching.sequence_packing import TILE, WIDTHS, run_packed
 from ...batching.tokenization import (
@@ -135,7 +135,7 @@ class TextTask(BaseTask[InputT, RowT]):
             collate=self.collate,
         )
 
-    def collate(self, rows: Sequence[RowT]) -> Batch:
+    def collate(self, rows: Sequence[RowT]) -> Tensors:
         return pad(rows, self.padding)
 
     def warmup_batches(self, config: ModelConfig, model: Model) -> list[list[Any]]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from hf_serve.handlers.batching.padding import ArrayRow, Batch, run_by_shape
+from hf_serve.handlers.batching.padding import ArrayRow, Tensors, run_by_shape
 from hf_serve.handlers.batching.rows import require_outputs
 from hf_serve.handlers.errors import BadRequest, OutOfMemory
 from hf_serve.handlers.telemetry.metrics import Meter
@@ -29,7 +29,7 @@ class Summing:
         self.shapes: list[tuple[int, ...]] = []
         self.fails = fails
 
-    def __call__(self, batch: Batch) -> Mapping[str, torch.Tensor]:
+    def __call__(self, batch: Tensors) -> Mapping[str, torch.Tensor]:
         pixels = batch["pixels"]
         self.shapes.append(tuple(pixels.shape))
         if self.fails is OutOfMemory and len(pixels) > 1:

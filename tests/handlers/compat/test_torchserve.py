@@ -33,7 +33,7 @@ from hf_serve.handlers.compat.torchserve import (
     drop_receipts,
     has_older_worker,
     is_connected,
-    limit_prediction_time,
+    log_prediction_time_less_often,
     read_messages_in_blocks,
     send_parts,
     worker_memory,
@@ -76,8 +76,8 @@ def test_torchserve_reports_the_gauge_of_a_batch_once_per_interval(
     prediction = CachingMetric("PredictionTime", "Milliseconds", [], MetricTypes.GAUGE)
     histogram = CachingMetric("PredictionTime", "Milliseconds", [], MetricTypes.HISTOGRAM)
     other = CachingMetric("QueueTime", "Milliseconds", [], MetricTypes.GAUGE)
-    limit_prediction_time()
-    limit_prediction_time()
+    log_prediction_time_less_often()
+    log_prediction_time_less_often()
     with caplog.at_level(logging.INFO, "ts.metrics.caching_metric"):
         for value in (1, 2, 3):
             for metric in (prediction, histogram, other):
