@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 # First, since it imports transformers without what transformers does not need.
-from ..compat.transformers import has_model, model_classes  # isort: skip
+from ..compat.transformers import has_model, missing_package, model_classes  # isort: skip
 import transformers
 from transformers import PreTrainedConfig, PreTrainedModel
 
@@ -208,13 +208,20 @@ def _class_name(config: PreTrainedConfig, auto_class_name: str, checkpoint: str)
                 f" config.json ({type(error).__name__}: {summarize(error, 150)})",
                 "correct config.json: a value is missing, or of another type",
             ) from None
+        remedy = "use a checkpoint whose model type transformers supports for this mode"
         raise WrongCheckpoint(
             checkpoint,
             f"is a {config.model_type} model, which {auto_class_name} does not support"
             f" ({summarize(error, 150)})",
-            "use a checkpoint whose model type transformers supports for this mode",
+            install_remedy(error) or remedy,
         ) from None
     return type(model).__name__
+
+
+def install_remedy(error: BaseException) -> str | None:
+    """Return how to install the package that transformers lacks; None for other errors."""
+    package = missing_package(error)
+    return f"pip install {package} in the environment of the worker" if package else None
 
 
 def _check_reads_alone(config: PreTrainedConfig, checkpoint: str) -> None:

@@ -14,13 +14,16 @@ from transformers import PreTrainedConfig, ProcessorMixin
 from ..batching.rows import TrialRows
 from ..compat.imports import without_scikit_learn
 from ..compat.transformers import (
+    NamesRepository,
     join_processor,
+    local_backbones,
     processor_class,
     read_image_processor,
     tokenizer_class,
 )
 from ..config.documents import read_json
 from ..config.handler_section import HandlerSection
+from ..config.messages import quote
 from ..errors import WrongCheckpoint, summarize
 from . import nomic_bert
 from .architecture import (
@@ -30,6 +33,7 @@ from .architecture import (
     check_head,
     check_values,
     first_position,
+    install_remedy,
     position_limit,
 )
 from .checkpoint_files import GLICLASS, GLINER2, files_in, missing_config
@@ -325,12 +329,20 @@ def _config(directory: Path, handler: HandlerSection) -> PreTrainedConfig:
     with suppress(OSError, ValueError):  # `from_pretrained` says what is wrong
         check_values(read_json(path), path.name)
     try:
-        config: PreTrainedConfig = AutoConfig.from_pretrained(
-            directory,
-            local_files_only=True,
-            trust_remote_code=False,
-            **{name: value for name, value in labels.items() if value},
-        )
+        with local_backbones():
+            config: PreTrainedConfig = AutoConfig.from_pretrained(
+                directory,
+                local_files_only=True,
+                trust_remote_code=False,
+                **{name: value for name, value in labels.items() if value},
+            )
+    except NamesRepository as error:
+        raise WrongCheckpoint(
+            path.name,
+            f"has a backbone by the name of a repository, {quote(error.name)}, whose config is not"
+            " in this checkpoint",
+            f"copy the config.json of {error.name:.80} to the key backbone_config",
+        ) from None
     except Exception as error:  # noqa: BLE001 - each family reads values in its own way
         if unknown := _unknown_type(path):
             raise unknown from None
@@ -420,7 +432,9 @@ def _load_tokenizer(
         raise WrongCheckpoint(
             "tokenizer",
             f"cannot be loaded ({summarize(error)})",
-            CONVERT if _is_unconverted(directory) else "pack the tokenizer files of the checkpoint",
+            CONVERT
+            if _is_unconverted(directory)
+            else install_remedy(error) or "pack the tokenizer files of the checkpoint",
         ) from None
 
 
@@ -438,7 +452,7 @@ def _preprocessor(load: Callable[..., Any], directory: Path) -> Any:
         raise WrongCheckpoint(
             "preprocessor_config.json",
             f"cannot be read ({summarize(error)})",
-            "pack the preprocessor_config.json of the checkpoint",
+            install_remedy(error) or "pack the preprocessor_config.json of the checkpoint",
         ) from None
 
 
@@ -519,5 +533,5 @@ def read_processor(
         raise WrongCheckpoint(
             PROCESSOR,
             f"cannot be read ({summarize(error)})",
-            f"pack the {PROCESSOR} of the checkpoint",
+            install_remedy(error) or f"pack the {PROCESSOR} of the checkpoint",
         ) from None

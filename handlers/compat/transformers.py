@@ -66,6 +66,7 @@ with without_scikit_learn():
 # Attention
 
 UNMASKED = "sdpa_without_masks"
+INSTALL = re.compile(r"pip install ([\w.-]+)")
 SPARSE, FULL = "block_sparse", "original_full"
 AttentionInterface.register(UNMASKED, sdpa_attention_forward)
 
@@ -601,6 +602,55 @@ def read_conversions() -> None:
     """
     with suppress(ImportError, AttributeError):
         import_module("transformers.conversion_mapping").get_checkpoint_conversion_mapping("bert")
+
+
+class NamesRepository(ValueError):
+    """A config names its backbone by a repository, whose config would have to be downloaded.
+
+    Breaks when transformers catches a ValueError of :func:`local_backbones`.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+@contextmanager
+def local_backbones() -> Iterator[None]:
+    """Read configs and models within the block without asking the hub for their backbones.
+
+    transformers asks whether a name such as resnet18 is a repository, before it takes it for a
+    model of timm.
+
+    Breaks when transformers asks in another way than by `repo_exists` of its module of backbones.
+
+    Raises:
+        NamesRepository: a config names a repository, and does not have the config in it.
+    """
+    module: Any = import_module("transformers.backbone_utils")
+    exists = getattr(module, "repo_exists", None)
+    module.repo_exists = _is_repository
+    try:
+        yield
+    finally:
+        module.repo_exists = exists
+
+
+def _is_repository(name: str) -> bool:
+    if "/" in name:
+        raise NamesRepository(name)
+    return False
+
+
+def missing_package(error: BaseException) -> str | None:
+    """Return the package by whose lack transformers explains an error; None for other errors.
+
+    Breaks when such an error is no ImportError, or its message does not say how to install it.
+    """
+    if not isinstance(error, ImportError):
+        return None
+    named = INSTALL.search(str(error))
+    return named[1] if named else error.name
 
 
 def lacks_package(error: Exception) -> bool:

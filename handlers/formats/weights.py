@@ -10,7 +10,7 @@ import torch
 import transformers
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from ..checkpoints.architecture import BASES, attends_both_ways
+from ..checkpoints.architecture import BASES, attends_both_ways, install_remedy
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.checkpoint_files import check_weights
 from ..checkpoints.dtypes import check_dtype, missing_package, pick_dtype, quantization_method
@@ -19,7 +19,7 @@ from ..checkpoints.nomic_bert import is_translated
 from ..checkpoints.placement import compute_device, placement_arguments
 from ..checkpoints.pooling import ModelWithPooling
 from ..checkpoints.static_embedding import StaticEmbedding
-from ..compat.transformers import attend_both_ways, lacks_package, need_no_state
+from ..compat.transformers import attend_both_ways, lacks_package, local_backbones, need_no_state
 from ..config.handler_section import HandlerSection
 from ..errors import WrongCheckpoint, WrongConfig, summarize
 
@@ -161,20 +161,21 @@ def _from_pretrained(spec: ModelSpec, config: PreTrainedConfig, placement: dict[
     renamed = spec.checkpoint.weight_names
     # A checkpoint of another library has no config.json of the model.
     own = {"config": config, "key_mapping": dict(renamed)} if renamed else {}
-    return getattr(transformers, spec.auto_class).from_pretrained(
-        spec.directory,
-        **own,
-        dtype=_dtype(spec, config),
-        use_safetensors=None if handler.allow_pickle else True,
-        local_files_only=True,
-        trust_remote_code=False,
-        output_loading_info=True,
-        # Otherwise the error does not say which.
-        ignore_mismatched_sizes=True,
-        **placement,
-        **{name: value for name, value in labels.items() if value},
-        **({"config": deepcopy(config)} if is_translated(config) else {}),
-    )
+    with local_backbones():
+        return getattr(transformers, spec.auto_class).from_pretrained(
+            spec.directory,
+            **own,
+            dtype=_dtype(spec, config),
+            use_safetensors=None if handler.allow_pickle else True,
+            local_files_only=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            # Otherwise the error does not say which.
+            ignore_mismatched_sizes=True,
+            **placement,
+            **{name: value for name, value in labels.items() if value},
+            **({"config": deepcopy(config)} if is_translated(config) else {}),
+        )
 
 
 def _dtype(spec: ModelSpec, config: PreTrainedConfig) -> torch.dtype | str:
@@ -197,9 +198,8 @@ def _load_error(
             f"does not fit the model ({reason})",
             "assign a device to every module, and the same one to modules that share weights",
         )
-    return WrongCheckpoint(
-        "weights", f"cannot be loaded ({reason})", "pack safetensors that fit the config.json"
-    )
+    remedy = install_remedy(error) or "pack safetensors that fit the config.json"
+    return WrongCheckpoint("weights", f"cannot be loaded ({reason})", remedy)
 
 
 def pool_last_token(module: PreTrainedModel, checkpoint: Checkpoint) -> None:

@@ -2,16 +2,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 import transformers
 
-from hf_serve.handlers.checkpoints.checkpoint import Checkpoint
+from hf_serve.handlers.checkpoints.checkpoint import Checkpoint, read_processor
 from hf_serve.handlers.config.handler_section import HandlerSection
 from hf_serve.handlers.errors import ConfigError, WrongCheckpoint
-from tests import tiny
+from tests import families, tiny
 from tests.malformed import NESTED_JSON
 from tests.sentences import Sentence, refused
 from tests.serving import Served
@@ -122,3 +123,20 @@ def test_max_tokens_is_max_length_limited_by_the_model(served: Any) -> None:
     assert served(MODE, max_length=4000).engine.task.limits.max_length == POSITIONS
     with refused(ConfigError, 2):
         served(MODE, max_length=2)
+
+
+def test_a_backbone_in_another_repository_is_refused_without_asking_the_hub(
+    tmp_path: Path,
+) -> None:
+    values = {"model_type": "dpt", "backbone": "org/model", "is_hybrid": False}
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    with refused(WrongCheckpoint, "org/model", "backbone_config"):
+        Checkpoint.read(tmp_path, HandlerSection(mode="depth_estimation"))
+
+
+@pytest.mark.skipif(find_spec("num2words") is not None, reason="num2words is installed")
+def test_a_package_that_a_processor_needs_is_named(tmp_path: Path) -> None:
+    (tmp_path / "processor_config.json").write_text("{}")
+    tokenizer = families.tokenizer()
+    with refused(WrongCheckpoint, "processor_config.json", "pip install num2words"):
+        read_processor(tmp_path, transformers.SmolVLMConfig(), tokenizer, None)

@@ -20,6 +20,7 @@ from transformers import (
     BertConfig,
     BertModel,
     ByT5Tokenizer,
+    DPTConfig,
     FunnelConfig,
     GenerationConfig,
     GPT2Config,
@@ -42,6 +43,7 @@ from transformers import (
     PreTrainedModel,
     SegformerConfig,
     T5Config,
+    TableTransformerConfig,
     Wav2Vec2Config,
     Wav2Vec2CTCTokenizer,
     WhisperConfig,
@@ -50,6 +52,7 @@ from transformers import (
     conversion_mapping,
     masking_utils,
 )
+from transformers.utils import requires_backends
 
 from hf_serve.handlers.compat import transformers as compat
 from hf_serve.handlers.compat.transformers import (
@@ -60,6 +63,7 @@ from hf_serve.handlers.compat.transformers import (
     WHISPER_LANGUAGES,
     LimitedTokenizer,
     ModelProto,
+    NamesRepository,
     TrainerSpec,
     bytes_of_letters,
     can_be_repeated,
@@ -537,3 +541,22 @@ def test_linear_layers_have_sizes_and_others_have_none() -> None:
     assert compat.linear_sizes(gpt2.transformer.h[0].mlp.c_fc) == (8, 32)
     assert compat.linear_sizes(gpt2.lm_head) == (8, 9)
     assert compat.linear_sizes(gpt2.transformer.wte) is None
+
+
+@pytest.mark.parametrize(
+    "given", [{"backbone_kwargs": {"in_chans": 3}}, {"use_timm_backbone": False}]
+)
+def test_backbones_of_timm_are_known_without_the_hub(given: dict[str, Any]) -> None:
+    with compat.local_backbones():
+        config = TableTransformerConfig(backbone="resnet18", **given)
+        with pytest.raises(NamesRepository, match="org/model"):
+            DPTConfig(backbone="org/model", is_hybrid=False)
+    assert config.backbone_config.backbone == "resnet18"
+
+
+def test_the_package_that_transformers_lacks_is_known() -> None:
+    with pytest.raises(ImportError) as caught:
+        requires_backends("Part", ["timm"])
+    assert compat.missing_package(caught.value) == "timm"
+    assert compat.missing_package(ModuleNotFoundError("No", name="soxr")) == "soxr"
+    assert compat.missing_package(ValueError("pip install soxr")) is None
