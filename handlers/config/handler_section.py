@@ -66,6 +66,7 @@ ToolCallParser = Literal[
     "lfm2",
     "qwen3_coder",
     "seed_oss",
+    "glm47",
     "glm45",
     "minimax_m2",
     "minimax",

@@ -69,6 +69,14 @@ TOOL_SYNTAXES: Mapping[str, ToolSyntax] = {
         after_value="</parameter>\n",
         after="</function>",
     ),
+    "glm47": PairCalls(
+        opening="<tool_call>",
+        separator="</tool_call><tool_call>",
+        end="</tool_call>",
+        before_key="<arg_key>",
+        before_value="</arg_key><arg_value>",
+        after_value="</arg_value>",
+    ),
     "glm45": PairCalls(
         opening="<tool_call>",
         separator="</tool_call>\n<tool_call>",
@@ -188,6 +196,7 @@ TEMPLATE_MARKS: Mapping[str, Sequence[str]] = {
     "openai": ("<|channel|>commentary",),
     "qwen3_coder": ("<tool_call>", "<function="),
     "seed_oss": ("<seed:tool_call>",),
+    "glm47": ("<tool_call>", "</arg_key><arg_value>"),
     "glm45": ("<tool_call>", "<arg_key>"),
     "minimax_m2": ("<minimax:tool_call>",),
     "hunyuan_a13b": ("<tool_calls>[",),

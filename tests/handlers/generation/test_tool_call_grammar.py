@@ -258,6 +258,7 @@ TEMPLATES = {
     '{{- \'<tool_call>\\n{"name": "\' + tool_call.name + \'", "arguments": \' }}': "hermes",
     "{{- '\\n<tool_call>\\n<function=' + tool_call.name + '>\\n' }}": "qwen3_coder",
     "{{ '<tool_call>' + tc.name }}<arg_key>{{ k }}</arg_key>": "glm45",
+    "{{ '<tool_call>' + tc.name }}<arg_key>{{ k }}</arg_key><arg_value>{{ v }}": "glm47",
     "{{ '<minimax:tool_call>' }}<invoke name=": "minimax_m2",
     "{{- '[TOOL_CALLS]' + name + '[ARGS]' + arguments }}": "mistral_args",
     "{{- '[TOOL_CALLS]' + name + '[CALL_ID]' + id + '[ARGS]' + arguments }}": "mistral_call_id",
