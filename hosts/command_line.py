@@ -23,7 +23,7 @@ INTERRUPTED = 130
 CLOSED_OUTPUT = 141  # as of a program that SIGPIPE ends
 # Errors whose message is a sentence for users. They are known by name, because the `KitError` of an
 # archive's `handlers` is another class than the `KitError` of this folder.
-WITH_SENTENCE = frozenset({"KitError", "ArchiveError", "WrongMar"})
+WITH_SENTENCE = frozenset({"KitError", "ArchiveError", "WrongLocale", "WrongMar"})
 
 FULL = "free disk space"
 NOT_YOURS = "name a folder that you may read and write, or correct its permissions"
@@ -46,6 +46,7 @@ def plain_errors() -> Iterator[None]:
     `SHOW_TRACEBACK=1` in the environment the traceback comes first.
     """
     try:
+        _require_utf_8()
         yield
     except (typer.Exit, typer.Abort, typer.BadParameter):
         raise
@@ -63,12 +64,37 @@ def plain_errors() -> Iterator[None]:
         raise SystemExit(1) from None
 
 
+class WrongLocale(Exception):
+    """A path of the command has letters that the locale of the process lacks."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(
+            f"{text!a} has letters other than ASCII, and the locale writes paths in"
+            f" {sys.getfilesystemencoding()}; set PYTHONUTF8=1 or LC_ALL=C.UTF-8."
+        )
+
+
+def _require_utf_8() -> None:
+    """Check that libraries find the paths of the command, which they write in UTF-8.
+
+    Raises:
+        WrongLocale: one has other bytes there.
+    """
+    if sys.getfilesystemencoding() == "utf-8":
+        return
+    for text in (*sys.argv[1:], str(Path.cwd())):
+        if not text.isascii():
+            raise WrongLocale(text)
+
+
 def sentence_of(error: Exception) -> str:
     """Return what a user reads of an error: its own sentence, or what failed, where and why."""
     if not WITH_SENTENCE.isdisjoint(each.__name__ for each in type(error).__mro__):
         return str(error)
     if isinstance(error, OSError) and error.errno in REMEDIES:
-        named = f"{error.filename}: " if error.filename else ""
+        # Of a copy the second file is the one that is written.
+        file = error.filename2 or error.filename
+        named = f"{file}: " if file else ""
         return f"{named}{error.strerror}; {REMEDIES[error.errno]}."
     message = textwrap.shorten(str(error), 500, placeholder=" …")
     reason = f"{type(error).__name__}: {message}" if message else type(error).__name__

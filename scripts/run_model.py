@@ -16,6 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from urllib.request import getproxies, proxy_bypass
 
 import typer
 import yaml
@@ -438,7 +439,13 @@ def _examples(archives: Sequence[Path], url: str, api_key_file: Path | None) -> 
 def _try_it(examples: Iterable[str]) -> str:
     """Return the commands that ask models, as they are shown."""
     lines = [f"  {example}" for example in examples]
-    return "\n".join(["\nTry it:", *lines, ""]) if lines else ""
+    return "\n".join(["\nTry it:", *lines, "", *_proxy_notice()]) if lines else ""
+
+
+def _proxy_notice() -> Iterator[str]:
+    """Yield what clients on this machine need where the environment names a proxy."""
+    if "http" in getproxies() and not proxy_bypass(HOST):
+        yield f"The environment names a proxy: set NO_PROXY={HOST} for clients on this machine.\n"
 
 
 def _handler_of(archive: Path) -> HandlerSection | None:

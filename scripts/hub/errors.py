@@ -2,6 +2,7 @@
 
 HubError
 ├── HubUnreachable   no response, or the connection was lost
+├── ProxyUnsupported a proxy needs a package
 ├── HubOffline       HF_HUB_OFFLINE is set
 ├── NotAHub          the endpoint is not a model hub
 ├── UnsafeListing    a listed file is not a path of a repository
@@ -46,6 +47,16 @@ class HubUnreachable(HubError):
             f"The hub at {endpoint} cannot be reached ({summarize(cause, 300)}); run the command"
             " again to resume, set HF_ENDPOINT to a hub that is reachable, or name a folder that"
             f" exists; {ALTERNATIVE}."
+        )
+
+
+class ProxyUnsupported(HubError):
+    """A proxy of the environment needs a package that is not installed."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(
+            "The environment names a proxy for the hub in ALL_PROXY or HTTPS_PROXY"
+            f" ({summarize(cause)}); run `pip install socksio`, or name a proxy of HTTP there."
         )
 
 
@@ -152,5 +163,7 @@ def hub_errors(endpoint: str, model: str, revision: str | None) -> Iterator[None
         if status in (401, 403):
             raise AccessDenied(endpoint, model) from None
         raise HubFailed(endpoint, status) from None
+    except ImportError as error:
+        raise ProxyUnsupported(error) from None
     except (httpx.RequestError, httpx.InvalidURL) as error:
         raise HubUnreachable(endpoint, error) from None

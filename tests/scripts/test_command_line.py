@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -16,7 +17,8 @@ import typer
 from typer.testing import CliRunner
 
 from hf_serve.handlers.errors import KitError
-from hf_serve.hosts.command_line import CLOSED_OUTPUT, plain_errors
+from hf_serve.hosts.command_line import CLOSED_OUTPUT, plain_errors, sentence_of
+from hf_serve.scripts import run_model
 from hf_serve.scripts.installation import ROOT
 from hf_serve.scripts.serving.ports import Ports
 from hf_serve.scripts.serving.properties import default_ports
@@ -226,3 +228,35 @@ def test_a_command_ends_quietly_where_nothing_reads_its_output() -> None:
         process.stdout.readline()
         process.stdout.close()
         assert (process.stderr.read(), process.wait()) == ("", CLOSED_OUTPUT)
+
+
+def test_a_path_that_the_locale_cannot_write_is_refused(tmp_path: Path) -> None:
+    """Libraries would write it in UTF-8, and say that a file of the model is missing."""
+    ascii_locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run(
+        [sys.executable, "-m", "hf_serve", "catalogue", "modèle"],
+        env={**os.environ, **ascii_locale},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "modèle" not in done.stderr and "PYTHONUTF8=1" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_full_disk_is_that_of_the_copy() -> None:
+    error = OSError(errno.ENOSPC, "No space left on device", "source.mar", None, "copy.mar")
+    assert sentence_of(error).startswith("copy.mar: No space left")
+
+
+@pytest.mark.parametrize(("bypass", "is_named"), [("", True), ("127.0.0.1", False)])
+def test_clients_are_told_of_a_proxy(
+    monkeypatch: pytest.MonkeyPatch, bypass: str, is_named: bool
+) -> None:
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, "http://proxy.example:3128")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, bypass)
+    assert ("NO_PROXY=127.0.0.1" in run_model._try_it(["curl"])) is is_named

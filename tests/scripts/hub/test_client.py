@@ -15,6 +15,7 @@ from hf_serve.scripts.hub.errors import (
     HubUnreachable,
     ModelNotFound,
     NotAHub,
+    ProxyUnsupported,
     RevisionNotFound,
     UnsafeListing,
 )
@@ -215,6 +216,15 @@ def test_the_error_for_an_unreachable_hub_names_alternatives() -> None:
         endpoint = f"http://127.0.0.1:{reserved.getsockname()[1]}"
         with refused(HubUnreachable, endpoint, "HF_ENDPOINT", "make_demo_models"):
             Hub(endpoint).snapshot("org/name", None)
+
+
+def test_a_proxy_that_needs_a_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def snapshot(*_: object, **__: object) -> None:
+        raise ImportError("Using SOCKS proxy, but the 'socksio' package is not installed.")
+
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", snapshot)
+    with refused(ProxyUnsupported, "ALL_PROXY", "socksio"):
+        Hub("http://127.0.0.1:9").snapshot("org/name", None)
 
 
 def test_offline_mode_is_respected(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
