@@ -29,7 +29,8 @@ SWITCH, PUBLIC_KEY = "ARCHIVE_CHECKSUMS", "ARCHIVE_PUBLIC_KEY"
 # A folder of this user with the sums of large files, so that a file that has not changed is hashed
 # once by all processes of a server.
 KNOWN_SUMS = "KNOWN_CHECKSUMS"
-LINE = re.compile(r"(?P<digest>[0-9a-f]{64})  (?P<path>[^\n]+)")
+DIGEST = re.compile(r"[0-9a-f]{64}")
+LINE = re.compile(rf"(?P<digest>{DIGEST.pattern})  (?P<path>[^\n]+)")
 INSTALL = "install it with pip install 'transformers-on-torchserve[signatures]'"
 Source = Path | bytes
 # Large files are hashed in several threads: hashlib releases the lock of Python.
@@ -101,12 +102,12 @@ def verify(folder: Path, environment: Mapping[str, str] = os.environ) -> dict[st
         UntrustedArchive: the signature is missing or wrong.
         WrongConfig: the package that checks signatures is missing.
     """
-    sums = folder / SUMS
-    key = environment.get(PUBLIC_KEY)
+    # Read once: what is signed is what is compared.
+    sums, key = _read(folder / SUMS), environment.get(PUBLIC_KEY)
     if key:
-        verify_signature(_read(sums), _read(folder / SIGNATURE), Path(key))
-    if (key or environment.get(SWITCH, "on") != "off") and sums.is_file():
-        listed = read_sums(sums.read_bytes())
+        verify_signature(sums, _read(folder / SIGNATURE), Path(key))
+    if (key or environment.get(SWITCH, "on") != "off") and sums is not None:
+        listed = read_sums(sums)
         files = {path: folder / path for path in listed}
         known = environment.get(KNOWN_SUMS)
         present = {path: each for path, each in files.items() if each.is_file()}
@@ -207,8 +208,10 @@ def _known_digest(folder: Path, source: Source) -> str:
         return _digest(source)
     before = _identity(source)
     record = folder / before
-    with suppress(OSError):
-        return record.read_text("ascii")
+    with suppress(OSError, UnicodeDecodeError):
+        # A record that was cut off says nothing.
+        if DIGEST.fullmatch(known := record.read_text("ascii")):
+            return known
     digest, changed = _digest(source), source.stat().st_ctime_ns
     if _identity(source) == before and time.time_ns() - changed > SETTLED_NANOSECONDS:
         draft = folder / f".{before}.{os.getpid()}"

@@ -101,8 +101,18 @@ def _read_object(body: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def read_target(body: Mapping[str, Any], *, explains: bool) -> dict[str, Any]:
-    """Return the `target` of an object as a parameter, where an explanation is requested."""
+    """Return the `target` of an object as a parameter, where an explanation is requested.
+
+    Raises:
+        BadRequest: there is another one in its parameters.
+        RequestTooLarge: it has too many values.
+    """
     if not explains or "target" not in body:
+        return {}
+    named = _read_object(body, "parameters").get("target")
+    if named is not None:
+        if body["target"] not in (None, named):
+            raise BadRequest("target is next to inputs and another one in parameters; send one.")
         return {}
     parameters = {"target": body["target"]}
     check_size(parameters)

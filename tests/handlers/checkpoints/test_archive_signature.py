@@ -96,6 +96,34 @@ def test_a_large_file_that_has_changed_is_hashed_again_also_with_its_former_time
         verify(archive, server)
 
 
+@pytest.mark.parametrize("content", [b"", b"0123", b"\xff"])
+def test_a_record_of_a_sum_that_is_damaged_is_made_again(
+    large: tuple[Path, dict[str, str]], monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    """A machine that lost its power may keep the name of a file without its content."""
+    archive, server = large
+    monkeypatch.setattr(archive_signature, "SETTLED_NANOSECONDS", 0)
+    found = verify(archive, server)
+    (record,) = Path(server[KNOWN_SUMS]).iterdir()
+    record.write_bytes(content)
+    assert verify(archive, server) == found
+    assert record.read_text() == found["model.safetensors"]
+
+
+def test_sums_are_read_once(archive: Path, keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums that are exchanged after their signature was checked are not those that count."""
+    check = archive_signature.verify_signature
+
+    def exchange(*arguments: Any) -> None:
+        check(*arguments)
+        (archive / "config.json").write_bytes(b"[]")
+        (archive / SUMS).write_bytes(sums_of({"config.json": b"[]"}))
+
+    monkeypatch.setattr(archive_signature, "verify_signature", exchange)
+    with refused(DamagedArchive, "config.json"):
+        verify(archive, {PUBLIC_KEY: str(keys / "own.pub")})
+
+
 def test_a_large_file_that_has_just_changed_is_hashed_each_time(
     large: tuple[Path, dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

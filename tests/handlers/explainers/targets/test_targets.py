@@ -33,6 +33,20 @@ def test_a_target_class_is_an_index_or_a_label(served: Load, target: Any) -> Non
     assert 0 < response["target"]["score"] < 1
 
 
+@pytest.mark.parametrize("key", ["inputs", "text"])
+def test_of_two_targets_none_is_ignored(served: Load, key: str) -> None:
+    """The first key is of Hugging Face's bodies, and the other one of TorchServe's example."""
+    model, body = served("sequence_classification"), {key: "A fine film."}
+    two = {**body, "target": "POSITIVE", "parameters": {"target": "NEGATIVE"}}
+    ((status, response),) = model.post(explanation_of(two))
+    assert status == 400
+    assert "target" in response["message"]
+    for target in ("NEGATIVE", None):
+        ((status, response),) = model.post(explanation_of({**two, "target": target}))
+        assert status == 200
+        assert response["target"]["label"] == "NEGATIVE"
+
+
 def test_without_a_target_the_prediction_is_explained(served: Load) -> None:
     _, response = explain(served("sequence_classification"), "A fine film.")
     assert response["target"]["label"] == response["prediction"]["label"]
