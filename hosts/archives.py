@@ -6,6 +6,7 @@ that is in the archive.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import importlib
 import json
@@ -13,18 +14,30 @@ import os
 import sys
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from runpy import run_path
 from typing import Any
 
 import hf_serve
-from hf_serve.hosts.mar_reader import Mar, WrongMar, is_mar
+from hf_serve.hosts.mar_reader import CHUNK, Mar, WrongMar, is_mar
 
 MANIFEST = Path("MAR-INF") / "MANIFEST.json"
 FOLDER_VARIABLE = "UNPACKED_ARCHIVES"
 SUFFIXES = (".mar", ".tar.gz")
+# What Python raises of a .tar.gz that was cut off or changed, or that has one name for two files.
+DAMAGED = (
+    tarfile.TarError,
+    gzip.BadGzipFile,
+    EOFError,
+    zlib.error,
+    FileExistsError,
+    IsADirectoryError,
+    NotADirectoryError,
+)
 # The YAML of an archive whose manifest names none.
 CONFIG_FILE = "model-config.yaml"
 HOW_TO_PACK = "pack one with `hf-serve pack` (scripts/create_archive.py)"
@@ -195,19 +208,32 @@ def _unpack(path: Path, folder: Path) -> str:
     """Unpack an archive, and return its digest; no entry is written outside of the folder.
 
     Raises:
-        ArchiveError: it is neither a .mar nor a tar file.
+        ArchiveError: it is neither a .mar nor a tar file, or it is damaged.
     """
-    if not is_mar(path) and tarfile.is_tarfile(path):
-        digest = sha256(path)
-        with tarfile.open(path) as archive:
-            archive.extractall(folder, filter="data")
-        return digest
+    try:
+        if not is_mar(path) and tarfile.is_tarfile(path):
+            _unpack_tar(path, folder)
+            # Of the file that was unpacked, not of one that was exchanged before.
+            return sha256(path)
+    except DAMAGED as error:
+        raise ArchiveError(
+            f"{path} is damaged, or has files that lead elsewhere ({error}); copy it again, or pack"
+            " it again."
+        ) from None
     try:
         with Mar(path) as mar:
             mar.unpack(folder)
             return mar.sha256
     except WrongMar as error:
         raise ArchiveError(f"{path.parent / str(error)}; {HOW_TO_PACK}.") from None
+
+
+def _unpack_tar(path: Path, folder: Path) -> None:
+    with tarfile.open(path) as archive:
+        archive.extractall(folder, filter="data")
+        # The checksum of a .gz is after its last byte, which no entry needs.
+        while archive.fileobj is not None and archive.fileobj.read(CHUNK):
+            pass
 
 
 def _only_folder(folder: Path) -> Path:
@@ -218,7 +244,8 @@ def _only_folder(folder: Path) -> Path:
 
 def _manifest(folder: Path, path: Path) -> Any:
     """Return what the manifest of an unpacked archive says of its model."""
-    try:
-        return json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["model"]
-    except (OSError, ValueError, RecursionError):
-        raise ArchiveError(f"{path} has no {MANIFEST}, so it is no archive of a model.") from None
+    with suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
+        model = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["model"]
+        if model["modelName"]:
+            return model
+    raise ArchiveError(f"{path} has no {MANIFEST}, so it is no archive of a model.")

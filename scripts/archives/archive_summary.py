@@ -18,7 +18,13 @@ from hf_serve.handlers.export.fidelity_report import FidelityReport
 from hf_serve.hosts.archives import config_name
 from hf_serve.hosts.mar_reader import Mar, WrongMar
 from hf_serve.scripts.archives.manifest import MANIFEST_FILE
-from hf_serve.scripts.archives.model_store import SUFFIXES, UNREADABLE, read_file, why_unreadable
+from hf_serve.scripts.archives.model_store import (
+    SUFFIXES,
+    UNREADABLE,
+    name_in_tar,
+    read_file,
+    why_unreadable,
+)
 from hf_serve.scripts.archives.verification import verify_archive
 
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pt2", ".onnx", ".data")
@@ -169,8 +175,7 @@ def _contents(path: Path) -> tuple[Mapping[str, int], Callable[[str], bytes]]:
     elif path.name.endswith(".tar.gz"):
         with tarfile.open(path) as packed:
             members = [each for each in packed if each.isfile()]
-        # The files are in a folder with the name of the model.
-        sizes = {each.name.partition("/")[2]: each.size for each in members}
+        sizes = {name_in_tar(each): each.size for each in members}
     else:
         with Mar(path) as mar:
             sizes = {entry.name: entry.size for entry in mar.entries}

@@ -65,7 +65,8 @@ def read_file(path: Path, name: str) -> bytes:
         return (path / name).read_bytes()
     if path.name.endswith(".tar.gz"):
         with tarfile.open(path) as packed:
-            place = next((each for each in packed if each.name.endswith(f"/{name}")), None)
+            # Of several files of one name, the last one is what is unpacked.
+            place = {name_in_tar(each): each for each in packed}.get(name)
             content = packed.extractfile(place) if place else None
             if content is None:
                 raise KeyError(name)
@@ -81,6 +82,11 @@ def read_config(path: Path) -> bytes:
         KeyError: it has none.
     """
     return read_file(path, config_name(parse_json(read_file(path, MANIFEST.as_posix()))["model"]))
+
+
+def name_in_tar(member: tarfile.TarInfo) -> str:
+    """Return the name of a file of a .tar.gz in the folder with the name of the model."""
+    return member.name.removeprefix("./").partition("/")[2]
 
 
 def list_archives(store: Path, names: Collection[str] = ()) -> dict[str, str]:

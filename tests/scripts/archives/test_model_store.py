@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from hf_serve.scripts.archives.model_store import ArchiveNotFound, list_archives, write_default
+from hf_serve.scripts.archives.archive_formats import ARCHIVE_FORMATS
+from hf_serve.scripts.archives.model_store import (
+    ArchiveNotFound,
+    list_archives,
+    read_file,
+    write_default,
+)
 from tests.sentences import refused
 
 
@@ -70,3 +76,14 @@ def test_the_version_that_a_rollout_has_set_is_listed(tmp_path: Path) -> None:
     assert list_archives(tmp_path) == {"qa": "qa@1.9.mar"}
     (tmp_path / "qa@1.9.mar").unlink()
     assert list_archives(tmp_path) == {"qa": "qa@1.10.mar"}
+
+
+def test_a_file_of_a_tar_file_is_the_one_that_is_unpacked(tmp_path: Path) -> None:
+    """The draft model of a model has files of the same names, which come first."""
+    path = tmp_path / "qa.tar.gz"
+    parts: dict[str, Path | bytes] = {"assistant_model/config.json": b"1", "config.json": b"2"}
+    ARCHIVE_FORMATS["tgz"].write(path, "qa", parts, lambda _: None)
+    assert read_file(path, "config.json") == b"2"
+    assert read_file(path, "assistant_model/config.json") == b"1"
+    with pytest.raises(KeyError):
+        read_file(path, "json")
