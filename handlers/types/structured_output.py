@@ -136,10 +136,12 @@ class CustomTool(BaseModel):
                     "has a format that is not supported; send a grammar of the syntax regex, or"
                     " leave it out"
                 )
-            text["pattern"] = f"^({grammar['definition']})$"
+            text["pattern"] = f"^({_without_anchors(grammar['definition'])})$"
         return {
             "name": self.name,
             "description": self.description,
+            # A grammar that cannot be enforced is refused.
+            "strict": True,
             "parameters": {
                 "type": "object",
                 "properties": {CUSTOM_INPUT: text},
@@ -147,6 +149,14 @@ class CustomTool(BaseModel):
                 "additionalProperties": False,
             },
         }
+
+
+def _without_anchors(pattern: str) -> str:
+    """Return a pattern of whole texts without anchors at its ends, which say nothing there."""
+    body = pattern.removeprefix("^")
+    backslashes = len(body) - len(body.removesuffix("$").rstrip("\\")) - 1
+    is_anchor = body.endswith("$") and backslashes % 2 == 0
+    return body[:-1] if is_anchor else body
 
 
 class Tool(BaseModel):

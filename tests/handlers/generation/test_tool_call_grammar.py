@@ -551,6 +551,19 @@ def test_a_custom_tool_takes_a_text() -> None:
     assert call.as_json == {"type": "custom", "custom": {"name": "run", "input": 'a = "1"'}}
 
 
+@pytest.mark.parametrize("syntax", [HERMES, TOOL_SYNTAXES["qwen3_coder"]])
+@pytest.mark.parametrize("pattern", ["[0-9]+", "^[0-9]+$", "^0|[0-9]{2}$"])
+def test_a_custom_tool_keeps_to_its_grammar(
+    tokenizer: Any, syntax: ToolSyntax, pattern: str
+) -> None:
+    form = {"type": "grammar", "syntax": "regex", "definition": pattern}
+    run = Tool.model_validate({"type": "custom", "custom": {"name": "run", "format": form}})
+    use = ToolCallGrammar([run], syntax, required=True, parallel=True)
+    for text, fits in (("42", True), ("4a", False), ("x42", False)):
+        call = ToolCall("run", json.dumps({"input": text}))
+        assert matches(tokenizer, use, syntax.write([call])) is fits
+
+
 def test_arguments_that_nest_too_deeply_to_be_read_are_no_call() -> None:
     head = '<tool_call>\n{"name": "f", "arguments": '
     assert not list(HERMES.calls(head + "[" * 100_000, {}))
