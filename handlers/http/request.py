@@ -12,6 +12,7 @@ from typing import Any
 
 from ..config.messages import RepeatedField, quote
 from ..errors import BadRequest, RequestTooLarge
+from ..types.model_info import FILE_TYPES as TYPES_OF_COLUMNS
 from .decoding import (
     check_json_size,
     decode_text,
@@ -40,8 +41,11 @@ QUERY_FIELDS = ("model_name", PATH_FIELD)
 MODEL_FIELD = "model"
 PARSED_FIELDS = ("inputs", "data", *FORM_FIELDS)
 FORM = "application/x-www-form-urlencoded"
-# SageMaker's name for images is application/x-image.
-FILE_TYPES = ("image/", "audio/", "application/x-image", "application/octet-stream")
+# The beginnings of content types; SageMaker's name for images is application/x-image.
+FILE_TYPES = (
+    *(each.removesuffix("*") for each in TYPES_OF_COLUMNS.values()),
+    *("application/x-image", "application/octet-stream"),
+)
 NO_FIELDS = (
     "The body came as a form without fields, as curl -d sends it; add -H 'Content-Type: text/plain'"
     " for a text or -H 'Content-Type: application/json' for JSON."

@@ -189,7 +189,7 @@ class Wire:
     def reads_media(self) -> bool:
         """Whether inputs are files, such as images, which may be the body of a request."""
         names = {name for columns in self.input_columns for name in columns}
-        return not names.isdisjoint((*IMAGE_COLUMN, *AUDIO_COLUMN))
+        return any(not names.isdisjoint(columns) for columns in FILE_TYPES)
 
 
 @dataclass(frozen=True)
