@@ -64,6 +64,16 @@ def plain_errors() -> Iterator[None]:
         raise SystemExit(1) from None
 
 
+def module_command(module: str, *arguments: object) -> list[str]:
+    """Return the command that runs a module of the kit from the folder of a user.
+
+    Python would import files of that folder, such as a `yaml.py`, in place of packages. In the
+    repository itself, the kit may be there alone.
+    """
+    safe = [] if Path.cwd() == ROOT else ["-P"]
+    return [sys.executable, *safe, "-m", module, *map(str, arguments)]
+
+
 class WrongLocale(Exception):
     """A path of the command has letters that the locale of the process lacks."""
 

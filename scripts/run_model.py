@@ -36,7 +36,7 @@ from hf_serve.hosts.asgi.pool_limits import (
     Pin,
     PoolLimits,
 )
-from hf_serve.hosts.command_line import plain_errors
+from hf_serve.hosts.command_line import module_command, plain_errors
 from hf_serve.scripts import create_archive, download_models, serve
 from hf_serve.scripts.archives.archive_summary import MULTI_LABEL, is_archive
 from hf_serve.scripts.archives.model_store import (
@@ -329,9 +329,9 @@ def serve_in_process(archives: Sequence[Path], options: Sequence[str]) -> NoRetu
         archives: the archives.
         options: options of `python -m hf_serve.hosts.asgi`.
     """
-    arguments = ["-m", "hf_serve.hosts.asgi", *map(str, map(Path.absolute, archives)), *options]
+    command = module_command("hf_serve.hosts.asgi", *map(Path.absolute, archives), *options)
     console.file.flush()
-    os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606
+    os.execv(sys.executable, command)  # noqa: S606
 
 
 def _other_versions(archives: Sequence[Path], store: Path) -> Iterator[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-import sys
 import tarfile
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from hf_serve.hosts.archives import (
     import_from,
     open_archive,
 )
+from hf_serve.hosts.command_line import module_command
 
 YAMLS = (".yaml", ".yml")
 # How often folders are looked at.
@@ -173,16 +173,16 @@ class ServedFiles:
     def _pack(self, config: Path) -> Path:
         store = config.parent / PACKED
         store.mkdir(exist_ok=True)
-        for command in ([DOWNLOAD, config], [PACK, config, "--export-path", store]):
+        for module, *options in ([DOWNLOAD, config], [PACK, config, "--export-path", store]):
             done = subprocess.run(
-                [sys.executable, "-m", *map(str, command)],
+                module_command(str(module), *options),
                 env=self._environment,
                 capture_output=True,
                 text=True,
                 check=False,
             )
             if done.returncode:
-                reason = done.stderr.strip() or f"{command[0]} ended with {done.returncode}."
+                reason = done.stderr.strip() or f"{module} ended with {done.returncode}."
                 raise ArchiveError(f"{config} cannot be packed. {' '.join(reason.split())}")
         return store / f"{config.stem}.mar"
 

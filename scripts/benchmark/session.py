@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.errors import ConfigError
 from hf_serve.handlers.export.fidelity_report import FidelityReport
+from hf_serve.hosts.command_line import module_command
 from hf_serve.hosts.defaults import OFFLINE
 from hf_serve.scripts.archives.exports import fingerprint, samples
 from hf_serve.scripts.benchmark.candidates import Candidate
@@ -25,7 +25,7 @@ from hf_serve.scripts.serving.processes import end_group
 
 RESULTS, LOG, ARCHIVES = "results.json", "log.txt", "archives"
 SEED = 0
-PROGRAM = (sys.executable, "-m", "hf_serve.scripts.benchmark.measure")
+PROGRAM = tuple(module_command("hf_serve.scripts.benchmark.measure"))
 
 NO_ROWS = (
     "there are no rows to measure for this mode; name a JSON lines file of requests with"

@@ -17,7 +17,7 @@ import typer
 from typer.testing import CliRunner
 
 from hf_serve.handlers.errors import KitError
-from hf_serve.hosts.command_line import CLOSED_OUTPUT, plain_errors, sentence_of
+from hf_serve.hosts.command_line import CLOSED_OUTPUT, module_command, plain_errors, sentence_of
 from hf_serve.scripts import run_model
 from hf_serve.scripts.installation import ROOT
 from hf_serve.scripts.serving.ports import Ports
@@ -260,3 +260,15 @@ def test_clients_are_told_of_a_proxy(
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.setenv(name, bypass)
     assert ("NO_PROXY=127.0.0.1" in run_model._try_it(["curl"])) is is_named
+
+
+def test_a_module_of_the_kit_imports_nothing_of_the_folder_of_its_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "typer.py").write_text("raise RuntimeError('of the user')", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    command = module_command("hf_serve.hosts.asgi", "--help")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    monkeypatch.chdir(ROOT)
+    assert "-P" not in module_command("hf_serve.hosts.asgi")
