@@ -17,6 +17,7 @@ from PIL import Image
 from typing_extensions import TypedDict
 
 from ...batching.padding import ArrayRow, Tensors, group_by_shape, stack
+from ...errors import Unprocessable
 from ...media.images import png_in_base64
 from ...model import Model
 from ...process.deadline import Deadline
@@ -404,8 +405,17 @@ class ImageExplanationTarget(BaseExplanationTarget[TaskT]):
         return ImageTarget(state.rows[0], self.patches(state), output, (), score, comparison)
 
     def patches(self, state: RequestState) -> Patches:
-        """Return the patches that a request asks for."""
+        """Return the patches that a request asks for.
+
+        Raises:
+            Unprocessable: the model reads a list of patches, as SigLIP 2 of any resolution.
+        """
         pixels, settings = state.rows[0].features[PIXELS], state.settings
+        if pixels.ndim != 3:
+            raise Unprocessable(
+                "Images of this model are not explained: it reads a list of their patches, not"
+                " their pixels; use a checkpoint for images of one size."
+            )
         return Patches.divide(self._scale.baseline(settings.baseline, pixels), settings.resolution)
 
 

@@ -165,8 +165,20 @@ class ImageTask(MediaTask[ImageRow]):
         return [[row] * count for count in counts]
 
     def preprocess(self, image: Image.Image) -> ImageRow:
-        """Return the row of an image in RGB."""
+        """Return the row of an image in RGB.
+
+        Raises:
+            WrongCheckpoint: the model reads something else than pixels, as ImageGPT.
+        """
         arrays = self._preprocessor(image)
+        if PIXELS not in arrays:
+            family = self.checkpoint.config.model_type
+            raise WrongCheckpoint(
+                "config.json",
+                f"is of a {family} model, which reads {', '.join(arrays)}"
+                " of an image, and this mode gives models its pixels",
+                "use a checkpoint of another family, such as vit",
+            )
         height, width = arrays[PIXELS].shape[-2:]
         return ImageRow(arrays, height * width, image.height, image.width)
 

@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from captum.attr import FeatureAblation, InputXGradient, IntegratedGradients, Occlusion
 from PIL import Image
+from transformers.models.siglip2.image_processing_pil_siglip2 import Siglip2ImageProcessorPil
 
 from hf_serve.demo_models.synthetic_images import as_base64
 from hf_serve.handlers import formats
@@ -447,3 +449,20 @@ def test_images_that_do_not_fit_in_memory_are_explained_in_smaller_passes(
     monkeypatch.setattr(engine.model, "forward_with_gradients", limited)
     found: Sequence[Any] = engine.explain(requests)
     assert not differences(found, expected, 1e-3)
+
+
+def test_images_of_a_model_that_reads_a_list_of_patches_are_refused(tmp_path: Path) -> None:
+    """SigLIP 2 reads images of any resolution as a list of patches."""
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2}
+    part = {**sizes, "num_hidden_layers": 1}
+    config = transformers.Siglip2Config(
+        vision_config={**part, "patch_size": 8, "num_patches": 16},
+        text_config={**part, "vocab_size": 9},
+        num_labels=3,
+    )
+    transformers.Siglip2ForImageClassification(config).save_pretrained(tmp_path)
+    Siglip2ImageProcessorPil(patch_size=8, max_num_patches=16).save_pretrained(tmp_path)
+    model = Served(tmp_path, MODE)
+    assert model.ask(IMAGES[0])
+    ((status, answer),) = model.post(explanation_of({"inputs": IMAGES[0]}))
+    assert (status, answer["message"]) == (422, Sentence("patches"))

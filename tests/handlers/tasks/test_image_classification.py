@@ -8,12 +8,16 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
+import transformers
+from transformers.models.imagegpt.image_processing_pil_imagegpt import ImageGPTImageProcessorPil
 
 from hf_serve.handlers.engine import Engine
+from hf_serve.handlers.errors import WrongCheckpoint
 from hf_serve.handlers.http.request import HttpRequest
 from hf_serve.handlers.types.request import Request
 from tests import tiny
 from tests.images import FILES, IMAGES, TEXTS, bytes_tensor, raw
+from tests.sentences import refused
 from tests.serving import Served, differences, recorded_shapes
 
 MODE = "image_classification"
@@ -55,3 +59,14 @@ def test_a_jpeg_is_read_as_the_pipeline_reads_it(model: Served) -> None:
     ((status, answer),) = model.post(raw(stream.getvalue(), "image/jpeg"))
     assert status == 200
     assert {each["label"] for each in answer} == {"circle", "square", "triangle"}
+
+
+def test_a_model_of_the_colours_of_an_image_is_refused(tmp_path: Path) -> None:
+    """ImageGPT reads the number of the colour of each pixel."""
+    sizes = {"n_embd": 16, "n_layer": 1, "n_head": 1, "n_positions": 16, "vocab_size": 9}
+    module = transformers.ImageGPTForImageClassification(transformers.ImageGPTConfig(**sizes))
+    module.save_pretrained(tmp_path)
+    size = {"height": 4, "width": 4}
+    ImageGPTImageProcessorPil(clusters=[[0.0] * 3] * 8, size=size).save_pretrained(tmp_path)
+    with refused(WrongCheckpoint, "imagegpt", "input_ids"):
+        Served(tmp_path, "image_classification")
