@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 CPUINFO = Path("/proc/cpuinfo")
 AMX_FLAG = "amx_bf16"
 BFLOAT16_FLAGS = frozenset({AMX_FLAG, "avx512_bf16", "bf16"})
+# Model types with layers that compute in float32 alone: Fourier transforms, and masks and positions
+# that transformers makes in float32 whatever the weights are in.
+FLOAT32_ONLY = frozenset({"canine", "fnet", "mra"})
 
 
 def pick_dtype(name: str, device: torch.device) -> torch.dtype:
@@ -121,6 +124,20 @@ def check_dtype(config: PreTrainedConfig, handler: HandlerSection) -> None:
         raise WrongConfig(
             "handler.dtype",
             f"is {dtype}, and the checkpoint's weights were quantized to compute in {expected}",
+            "leave dtype out",
+        )
+
+
+def check_float32_only(config: PreTrainedConfig, handler: HandlerSection) -> None:
+    """Check that a model whose layers compute in float32 alone is not asked for fewer bits.
+
+    Raises:
+        WrongConfig: the YAML sets a dtype in which each request would fail.
+    """
+    if config.model_type in FLOAT32_ONLY and handler.dtype not in ("auto", "float32"):
+        raise WrongConfig(
+            "handler.dtype",
+            f"is {handler.dtype}, and {config.model_type} models have layers of float32 alone",
             "leave dtype out",
         )
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from .. import tasks
-from ..checkpoints.dtypes import name_of, pick_dtype, quantization_method
+from ..checkpoints.dtypes import FLOAT32_ONLY, name_of, pick_dtype, quantization_method
 from ..config.documents import PackedFacts
 from ..config.handler_section import CHECKPOINT
 
@@ -83,9 +83,9 @@ def without_export(device: str) -> Choice:
 def resolve_auto_dtype(spec: ModelSpec, report: FidelityReport | None) -> ModelSpec:
     """Return the spec of a checkpoint with a dtype instead of `auto`.
 
-    It is float32 if fewer bits changed too many labels when the model was packed, and what the
-    device supports otherwise. Exported models have their dtype in their manifest, and checkpoints
-    with quantized weights in their config.
+    It is float32 if fewer bits changed too many labels when the model was packed, or its layers
+    compute in float32 alone, and what the device supports otherwise. Exported models have their
+    dtype in their manifest, and checkpoints with quantized weights in their config.
 
     Args:
         report: the report of the archive; None if there is none.
@@ -95,6 +95,8 @@ def resolve_auto_dtype(spec: ModelSpec, report: FidelityReport | None) -> ModelS
         return spec
     if quantization_method(spec.checkpoint.config):
         return spec
+    if spec.checkpoint.config.model_type in FLOAT32_ONLY:
+        return spec.in_float32()
     if report and (rejected := report.rejected):
         logger.info("dtype: auto is float32, because in %s the model %s", rejected.dtype, rejected)
         return spec.in_float32()

@@ -13,7 +13,13 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from ..checkpoints.architecture import BASES, attends_both_ways, install_remedy
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.checkpoint_files import check_weights
-from ..checkpoints.dtypes import check_dtype, missing_package, pick_dtype, quantization_method
+from ..checkpoints.dtypes import (
+    check_dtype,
+    check_float32_only,
+    missing_package,
+    pick_dtype,
+    quantization_method,
+)
 from ..checkpoints.model_spec import ModelSpec
 from ..checkpoints.nomic_bert import is_translated
 from ..checkpoints.placement import compute_device, placement_arguments
@@ -57,6 +63,7 @@ def read_without_head(spec: ModelSpec) -> tuple[PreTrainedModel, Sequence[str]]:
     config = spec.checkpoint.config
     if quantization_method(config):
         check_dtype(config, handler)
+    check_float32_only(config, handler)
     if static := StaticEmbedding.find(spec.directory):
         return _read_static(spec, static), ()
     check_weights(spec.directory, config, allow_pickle=handler.allow_pickle)

@@ -21,6 +21,7 @@ from hf_serve.handlers.config.model_config import ModelConfig
 from hf_serve.handlers.errors import ConfigError
 from hf_serve.handlers.formats import export
 from hf_serve.handlers.types.request import Request
+from tests import families
 from tests.samples import INPUTS
 from tests.sentences import refused
 from tests.serving import Served
@@ -130,3 +131,15 @@ def test_a_missing_package_is_named(
         f"config.json: says that the weights were quantized with {method}, and "
     )
     assert message.endswith(f"; pip install {install} in the environment of the worker.")
+
+
+@pytest.mark.parametrize("family", sorted(dtypes.FLOAT32_ONLY))
+def test_layers_of_float32_alone_get_it_on_a_processor_with_bfloat16(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str
+) -> None:
+    monkeypatch.setattr(dtypes, "cpu_has_bfloat16", lambda: True)
+    families.save(families.module(family, "token_classification"), tmp_path)
+    served = Served(tmp_path, "token_classification", dtype="auto")
+    served.ask("w7 w23 w41")
+    with refused(ConfigError, "handler.dtype", "bfloat16", family, "float32"):
+        Served(tmp_path, "token_classification", dtype="bfloat16")
