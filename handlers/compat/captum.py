@@ -12,13 +12,15 @@ from captum.attr import LayerGradientXActivation, LayerIntegratedGradients, Text
 class TokenizedPrompt(TextTokenInput):
     """A prompt of token ids, whose special tokens are not attributed or replaced.
 
-    Captum's own class takes a text.
+    Captum's own class takes a text, and replaces one token at a time.
 
-    Breaks when `LLMAttribution` reads another attribute of a `TextTokenInput` than these.
+    Breaks when `LLMAttribution` reads another attribute of a `TextTokenInput` than these, or does
+    not format its attributions with it.
 
     Args:
         special: 1 for each special token, 0 for others.
         baseline_token_id: the token that stands for one that is left out.
+        segments: the positions of tokens that are replaced together; all that are not special.
     """
 
     def __init__(
@@ -27,13 +29,34 @@ class TokenizedPrompt(TextTokenInput):
         special: Sequence[int],
         tokenizer: Any,
         baseline_token_id: int,
+        segments: Sequence[Sequence[int]],
     ) -> None:
         self.inp_tensor = torch.tensor([ids])
         self.itp_mask = torch.tensor([special]) == 0
         self.itp_tensor = self.inp_tensor[self.itp_mask].unsqueeze(0)
+        self.n_itp_features = len(segments)
         self.values = tokenizer.convert_ids_to_tokens(self.itp_tensor[0].tolist())
-        self.n_itp_features = len(self.values)
         self.tokenizer, self.baselines, self.skip_tokens = tokenizer, baseline_token_id, None
+        segment_of, is_first = torch.zeros(len(ids), dtype=torch.long), self.itp_mask[0].clone()
+        for number, positions in enumerate(segments):
+            segment_of[list(positions)] = number
+            is_first[list(positions[1:])] = False
+        self._segment_of = segment_of[self.itp_mask[0]]
+        self._is_first = is_first[self.itp_mask[0]]
+
+    def to_tensor(self) -> torch.Tensor:
+        """Return 1 for each segment: none is replaced."""
+        return torch.ones(1, self.n_itp_features, dtype=torch.long)
+
+    def to_model_input(self, perturbed_tensor: torch.Tensor | None = None) -> torch.Tensor:
+        """Return token ids, without the segments that are not 1 in a tensor of `to_tensor`."""
+        if perturbed_tensor is not None:
+            perturbed_tensor = perturbed_tensor[:, self._segment_of]
+        return super().to_model_input(perturbed_tensor)
+
+    def format_attr(self, itp_attr: torch.Tensor) -> torch.Tensor:
+        """Return the attribution of a segment at its first token, and 0 at its others."""
+        return itp_attr[:, self._segment_of] * self._is_first
 
 
 class CharacterTokenizer:

@@ -9,7 +9,7 @@ methods and `LLMGradientAttribution` the gradient methods.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -128,6 +128,7 @@ class GenerationAttribution:
     """The attribution of a target text to its prompt.
 
     Attributes:
+        segments: the parts of the prompt, which are replaced as a whole.
         target: the token ids that follow the prompt.
         decoder_start: the tokens that the decoder of an encoder-decoder reads before the target;
             none for a decoder that continues the prompt.
@@ -136,6 +137,7 @@ class GenerationAttribution:
     model: ExplainedTextModel
     tokenizer: PreTrainedTokenizerBase
     row: Window
+    segments: Sequence[Segment]
     target: list[int]
     settings: ExplanationParameters
     decoder_start: Sequence[int] = ()
@@ -160,17 +162,24 @@ class GenerationAttribution:
             The contributions, 0 for special tokens. Shape: (target tokens, prompt tokens), or
             (1, prompt tokens) for methods that attribute the whole target only.
         """
-        prompt = TokenizedPrompt(
+        with seeded(0):
+            attributions = METHODS[method](self)
+        values = np.zeros((len(attributions), len(self.row)))
+        explained = np.equal(self.row.encoding.special_tokens_mask, 0)
+        values[:, explained] = attributions.detach().double().cpu().numpy()
+        return values
+
+    def prompt(self, segments: Iterable[Sequence[int]]) -> TokenizedPrompt:
+        """Return the prompt as Captum expects it, with the positions of tokens that go together."""
+        special = self.row.encoding.special_tokens_mask
+        explained = ([each for each in tokens if not special[each]] for tokens in segments)
+        return TokenizedPrompt(
             self.row.features["input_ids"],
-            self.row.encoding.special_tokens_mask,
+            special,
             self.tokenizer,
             self.model.baseline_token_id,
+            [tokens for tokens in explained if tokens],
         )
-        with seeded(0):
-            attributions = METHODS[method](self, prompt)
-        values = np.zeros((len(attributions), len(self.row)))
-        values[:, prompt.itp_mask[0].numpy()] = attributions.detach().double().cpu().numpy()
-        return values
 
     @torch.no_grad()
     def log_probabilities(self) -> tuple[Values, Values]:
@@ -190,13 +199,14 @@ class GenerationAttribution:
 
 def _perturbation(
     captum_class: Callable[[Any], Any], default_samples: int | None = None
-) -> Callable[[GenerationAttribution, TokenizedPrompt], torch.Tensor]:
-    def attribute(attribution: GenerationAttribution, prompt: TokenizedPrompt) -> torch.Tensor:
+) -> Callable[[GenerationAttribution], torch.Tensor]:
+    def attribute(attribution: GenerationAttribution) -> torch.Tensor:
         model = attribution.language_model()
+        prompt = attribution.prompt(segment.tokens for segment in attribution.segments)
         samples = attribution.settings.n_samples or default_samples
         method, options = captum_class, {"n_samples": samples} if default_samples else {}
         if captum_class is KernelShap and prompt.n_itp_features == 1:
-            # Captum draws subsets of at least two tokens; one has the whole difference.
+            # Captum draws subsets of at least two segments; one has the whole difference.
             method, options = FeatureAblation, {}
         with torch.no_grad():
             result = LLMAttribution(method(model), CharacterTokenizer()).attribute(
@@ -207,32 +217,29 @@ def _perturbation(
     return attribute
 
 
-def _integrated_gradients(
-    attribution: GenerationAttribution, prompt: TokenizedPrompt
-) -> torch.Tensor:
+def _integrated_gradients(attribution: GenerationAttribution) -> torch.Tensor:
     kind = EncoderIntegratedGradients if attribution.decoder_start else LayerIntegratedGradients
     captum = kind(attribution.language_model(attribution.vectors), attribution.vectors)
     steps = attribution.settings.n_steps or 24
     rows = max(1, attribution.model.budget // (len(attribution.row) + len(attribution.target)))
-    return _attribute_gradients(
-        captum, attribution, prompt, n_steps=steps, internal_batch_size=rows
-    )
+    return _attribute_gradients(captum, attribution, n_steps=steps, internal_batch_size=rows)
 
 
-def _input_x_gradient(attribution: GenerationAttribution, prompt: TokenizedPrompt) -> torch.Tensor:
+def _input_x_gradient(attribution: GenerationAttribution) -> torch.Tensor:
     kind = EncoderGradientXActivation if attribution.decoder_start else LayerGradientXActivation
     captum = kind(attribution.language_model(attribution.vectors), attribution.vectors)
-    return _attribute_gradients(captum, attribution, prompt)
+    return _attribute_gradients(captum, attribution)
 
 
 def _attribute_gradients(
-    captum: Any, attribution: GenerationAttribution, prompt: TokenizedPrompt, **options: Any
+    captum: Any, attribution: GenerationAttribution, **options: Any
 ) -> torch.Tensor:
+    prompt = attribution.prompt([each] for each in range(len(attribution.row)))
     wrapped = LLMGradientAttribution(captum, CharacterTokenizer())
     return wrapped.attribute(prompt, torch.tensor(attribution.target), **options).token_attr
 
 
-METHODS: dict[str, Callable[[GenerationAttribution, TokenizedPrompt], torch.Tensor]] = {
+METHODS: dict[str, Callable[[GenerationAttribution], torch.Tensor]] = {
     "layer_integrated_gradients": _integrated_gradients,
     "input_x_gradient": _input_x_gradient,
     "feature_ablation": _perturbation(FeatureAblation),
@@ -285,10 +292,15 @@ class Plan:
     outcome: dict[str, Any] | RequestError = field(init=False)
 
     @property
+    def segmented(self) -> AttributionTarget:
+        """The prompt with its tokens or words as segments."""
+        return self.prompt.segmented(self.state.settings.granularity)
+
+    @property
     def cost(self) -> int:
         """Approximate number of tokens to compute; gradients are computed for each token."""
         explainer = explainers.get(self.method)
-        passes = explainer().forwards(self.prompt.segmented("token"), self.state.settings)
+        passes = explainer().forwards(self.segmented, self.state.settings)
         repeats = len(self.target) if explainer.needs_gradients else 1
         return (len(self.prompt.row) + len(self.target)) * passes * repeats
 
@@ -377,11 +389,12 @@ class GeneratedTextTarget(TextExplanationTarget[GenerationTaskT]):
     def _explain(
         self, plan: Plan, model: ExplainedTextModel, share: Deadline, shares: TimeShares
     ) -> dict[str, Any]:
-        state, method, target = plan.state, plan.method, plan.target
+        state, method, target, segmented = plan.state, plan.method, plan.target, plan.segmented
         attribution = GenerationAttribution(
             replace(model, deadline=share),
             self.task.tokenizer,
             plan.prompt.row,
+            segmented.segments,
             target,
             state.settings,
             self.decoder_start(state),
@@ -391,11 +404,10 @@ class GeneratedTextTarget(TextExplanationTarget[GenerationTaskT]):
             log_probabilities, blank = attribution.log_probabilities()
         except DeadlineExceeded:
             raise shares.timed_out(method, share) from None
-        selected_target = plan.prompt.segmented(state.settings.granularity)
         response = self.to_response(
             state,
-            [selected_target],
-            _attributions(values, log_probabilities, blank, selected_target.segments),
+            [segmented],
+            _attributions(values, log_probabilities, blank, segmented.segments),
         )
         for token, number in zip(response["tokens"], target, strict=False):
             token["token"] = self.task.tokenizer.decode([number])

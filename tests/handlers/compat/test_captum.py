@@ -39,8 +39,14 @@ class Model(torch.nn.Module):
         return SimpleNamespace(logits=states.expand(-1, input_ids.shape[1], -1))
 
 
-def prompt() -> TokenizedPrompt:
-    return TokenizedPrompt(IDS, SPECIAL, Names(), BASELINE)
+def prompt(*segments: list[int]) -> TokenizedPrompt:
+    return TokenizedPrompt(IDS, SPECIAL, Names(), BASELINE, segments or ([1], [2]))
+
+
+def score(ids: list[int]) -> torch.Tensor:
+    """Return the log-probability of the first token of the text after a prompt."""
+    with torch.no_grad():
+        return Model()(torch.tensor([ids])).logits[0, -1].log_softmax(-1)[TARGET[0]]
 
 
 def test_tokens_that_are_not_special_are_attributed() -> None:
@@ -50,12 +56,18 @@ def test_tokens_that_are_not_special_are_attributed() -> None:
     assert result.token_attr.shape == (len(TARGET), 2)
     assert result.input_tokens == ["t5", "t6"]
     # An ablation replaces a token by the baseline.
+    less = score(IDS) - score([1, BASELINE, 6, 2])
+    assert torch.isclose(result.token_attr[0, 0], less, atol=1e-5)
+
+
+def test_tokens_of_a_segment_are_replaced_together() -> None:
+    attribution = LLMAttribution(FeatureAblation(Model()), CharacterTokenizer())
     with torch.no_grad():
-        whole, less = (
-            Model()(torch.tensor([[1, first, 6, 2]])).logits[0, -1].log_softmax(-1)[TARGET[0]]
-            for first in (5, BASELINE)
+        result = attribution.attribute(
+            prompt([1, 2]), torch.tensor(TARGET), forward_in_tokens=False
         )
-    assert torch.isclose(result.token_attr[0, 0], whole - less, atol=1e-5)
+    less = score(IDS) - score([1, BASELINE, BASELINE, 2])
+    assert torch.allclose(result.token_attr[0], torch.stack([less, torch.tensor(0.0)]), atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", [EncoderIntegratedGradients, EncoderGradientXActivation])

@@ -211,6 +211,19 @@ def cosine(served: Served, first: str, second: str, **parameters: Any) -> float:
     return float(pair[0] @ pair[1])
 
 
+@pytest.mark.parametrize("mode", ["text_generation", "text2text_generation"])
+@pytest.mark.parametrize("method", ["feature_ablation", "shapley_value_sampling", "kernel_shap"])
+def test_a_word_of_a_prompt_is_replaced_as_a_whole(served: Load, mode: str, method: str) -> None:
+    word = {"method": method, "granularity": "word", "max_new_tokens": 2}
+    status, response = explain(served(mode), "unverwechselbar", **word)
+    assert status == 200
+    assert len([each for each in response["attributions"] if each]) == 1
+    difference = response["output"] - response["baseline_output"]
+    assert sum(response["attributions"]) == pytest.approx(difference, abs=1e-3)
+    _, tokens = explain(served(mode), "unverwechselbar", **word | {"granularity": "token"})
+    assert len(tokens["attributions"]) > len(response["attributions"])
+
+
 @pytest.mark.parametrize("parameters", [{}, {"dimensions": 8}])
 def test_the_similarity_to_another_text_is_explained(served: Load, parameters: Any) -> None:
     model, other = served("sentence_embedding"), "Nina sings in the bar."
