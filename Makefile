@@ -187,8 +187,8 @@ archives: models
 demo: models
 	$(RUN) -m hf_serve.scripts.demo $(MODES:%=--mode %)
 
-serve: archives
-	$(RUN) -m hf_serve.scripts.serve start --url-port $(URL_PORT) $(SERVED:%=--models %)
+serve: $(READY)
+	$(RUN) -m hf_serve.scripts.serve_demo --url-port $(URL_PORT) $(MODES)
 
 stop: $(READY)
 	$(RUN) -m hf_serve.scripts.serve stop
