@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -622,18 +623,25 @@ def local_backbones() -> Iterator[None]:
     transformers asks whether a name such as resnet18 is a repository, before it takes it for a
     model of timm.
 
-    Breaks when transformers asks in another way than by `repo_exists` of its module of backbones.
+    Breaks when transformers asks in another way than by `repo_exists` of its module of backbones,
+    or, from 5.23 on, of what `hf_api` returns there.
 
     Raises:
         NamesRepository: a config names a repository, and does not have the config in it.
     """
     module: Any = import_module("transformers.backbone_utils")
-    exists = getattr(module, "repo_exists", None)
-    module.repo_exists = _is_repository
+    local = {
+        "repo_exists": _is_repository,
+        "hf_api": lambda: SimpleNamespace(repo_exists=_is_repository),
+    }
+    own = {name: getattr(module, name) for name in local if hasattr(module, name)}
+    for name in own:
+        setattr(module, name, local[name])
     try:
         yield
     finally:
-        module.repo_exists = exists
+        for name, function in own.items():
+            setattr(module, name, function)
 
 
 def _is_repository(name: str) -> bool:
