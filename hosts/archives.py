@@ -103,8 +103,15 @@ def config_file(folder: Path) -> Path:
 
 
 def config_name(model: Mapping[str, Any]) -> str:
-    """Return the name of the YAML of an archive, given the model in its manifest."""
-    return Path(model.get("configFile") or CONFIG_FILE).name
+    """Return the name of the YAML of an archive, given the model in its manifest.
+
+    Raises:
+        ArchiveError: it is no text.
+    """
+    name = model.get("configFile") or CONFIG_FILE
+    if not isinstance(name, str):
+        raise ArchiveError(f"the manifest's configFile is {name!r}, which is no file name.")
+    return Path(name).name
 
 
 def require_same_code(archives: Sequence[Archive]) -> None:

@@ -286,7 +286,8 @@ def archive_of(
     """
     path = Path(model)
     if path.exists() and is_archive(path):
-        return _brought(path, store)
+        # `.` and `..` have no name.
+        return _brought(path.resolve() if path.is_dir() else path, store)
     config = path if path.suffix in YAMLS and path.is_file() else None
     if config is None:
         config = _write_yaml_of(model, mode, revision, folder, allow_pickle=allow_pickle)
@@ -357,7 +358,7 @@ def _require_own_names(models: Sequence[str]) -> None:
     """
     found: dict[str, str] = {}
     for model in models:
-        path = Path(model)
+        path = Path(model).resolve() if Path(model).is_dir() else Path(model)
         is_yaml = path.suffix in YAMLS and not path.is_dir()
         is_packed = is_archive(path)
         is_file = is_yaml or is_packed

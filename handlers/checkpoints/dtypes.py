@@ -20,7 +20,7 @@ AMX_FLAG = "amx_bf16"
 BFLOAT16_FLAGS = frozenset({AMX_FLAG, "avx512_bf16", "bf16"})
 # Model types with layers that compute in float32 alone: Fourier transforms, and masks and positions
 # that transformers makes in float32 whatever the weights are in.
-FLOAT32_ONLY = frozenset({"canine", "fnet", "mra"})
+FLOAT32_ONLY = frozenset({"canine", "ctrl", "deberta", "fnet", "mra", "reformer", "xlnet"})
 
 
 def pick_dtype(name: str, device: torch.device) -> torch.dtype:

@@ -19,7 +19,13 @@ import torch
 from .. import tasks
 from ..batching.padding import Tensors
 from ..batching.rows import require_outputs
-from ..checkpoints.dtypes import check_not_quantized, name_of, pick_dtype, quantization_method
+from ..checkpoints.dtypes import (
+    FLOAT32_ONLY,
+    check_not_quantized,
+    name_of,
+    pick_dtype,
+    quantization_method,
+)
 from ..checkpoints.model_spec import ModelSpec
 from ..checkpoints.probe_inputs import GraphInputs
 from ..checkpoints.temperature_scaling import (
@@ -253,6 +259,8 @@ def _not_comparable(task: BaseTask[Any, Any], spec: ModelSpec) -> str | None:
         return "the model generates its answers"
     if method := quantization_method(spec.checkpoint.config):
         return f"the weights were quantized with {method}"
+    if config.handler.dtype == "auto" and spec.checkpoint.config.model_type in FLOAT32_ONLY:
+        return "dtype: auto is float32, the only one that its layers compute in"
     if config.torchrun or config.handler.uses_device_map:
         return "the model is distributed, so that it may not fit into the memory of this machine"
     if config.handler.allow_random_head:

@@ -37,7 +37,7 @@ class Growing(Sequence[Item], Generic[Item]):
     def __getitem__(self, place: slice) -> list[Item]: ...
     def __getitem__(self, place: int | slice) -> Item | list[Item]:
         if isinstance(place, slice):
-            return self._items[slice(*place.indices(self._length))]
+            return [self._items[each] for each in range(*place.indices(self._length))]
         return self._items[range(self._length)[place]]
 
     def __eq__(self, other: object) -> bool:

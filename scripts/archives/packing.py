@@ -315,7 +315,8 @@ def _scratch_folder(store: Path, name: str) -> Iterator[Path]:
     """
     _remove_abandoned(store, name)
     with (
-        TemporaryDirectory(prefix=f".{name}-", dir=store) as folder,
+        # Another command may remove it, too, once the lock is free.
+        TemporaryDirectory(prefix=f".{name}-", dir=store, ignore_cleanup_errors=True) as folder,
         FileLock(Path(folder, LOCK)),
     ):
         yield Path(folder)

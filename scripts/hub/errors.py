@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.request import getproxies
 
 import httpx
 from huggingface_hub.errors import (
@@ -58,6 +59,12 @@ class ProxyUnsupported(HubError):
             "The environment names a proxy for the hub in ALL_PROXY or HTTPS_PROXY"
             f" ({summarize(cause)}); run `pip install socksio`, or name a proxy of HTTP there."
         )
+
+    @classmethod
+    def explain(cls, cause: ImportError) -> Exception:
+        """Return the error to raise: this one if a proxy is one of SOCKS, else the cause."""
+        has_socks = any(each.startswith("socks") for each in getproxies().values())
+        return cls(cause) if has_socks else cause
 
 
 class HubOffline(HubError):
@@ -164,6 +171,6 @@ def hub_errors(endpoint: str, model: str, revision: str | None) -> Iterator[None
             raise AccessDenied(endpoint, model) from None
         raise HubFailed(endpoint, status) from None
     except ImportError as error:
-        raise ProxyUnsupported(error) from None
+        raise ProxyUnsupported.explain(error) from None
     except (httpx.RequestError, httpx.InvalidURL) as error:
         raise HubUnreachable(endpoint, error) from None

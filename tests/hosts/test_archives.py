@@ -138,6 +138,9 @@ def test_the_manifest_of_an_archive_names_its_yaml(tmp_path: Path) -> None:
     model = {"modelName": "fox", "configFile": "qa.yaml"}
     (tmp_path / MANIFEST).write_text(json.dumps({"model": model}))
     assert config_file(tmp_path) == tmp_path / "qa.yaml"
+    (tmp_path / MANIFEST).write_text(json.dumps({"model": {**model, "configFile": 3}}))
+    with refused(ArchiveError, "configFile", "3"):
+        config_file(tmp_path)
 
 
 def test_an_archive_without_the_kit_is_refused(tmp_path: Path) -> None:

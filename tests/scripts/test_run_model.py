@@ -208,6 +208,9 @@ def test_an_archive_of_each_format_is_brought_to_the_store_as_a_whole(
         archive = archive_of(str(source), None, None, tmp_path, store)
         assert archive == store / source.name and [*store.iterdir()] == [archive]
     assert list_archives(store) == {"m": source.name}
+    if source.is_dir():
+        monkeypatch.chdir(source)
+        assert archive_of(".", None, None, tmp_path, store) == archive
     (other := store / f"m{'.tar.gz' if suffix == '.mar' else '.mar'}").touch()
     with refused(NotRunnable, str(other)):
         archive_of(str(source), None, None, tmp_path, store)

@@ -134,13 +134,32 @@ def test_a_missing_package_is_named(
     assert message.endswith(f"; pip install {install} in the environment of the worker.")
 
 
-@pytest.mark.parametrize("family", sorted(dtypes.FLOAT32_ONLY))
-def test_layers_of_float32_alone_get_it_on_a_processor_with_bfloat16(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str
-) -> None:
+@pytest.fixture
+def with_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processor has bfloat16."""
     monkeypatch.setattr(dtypes, "cpu_has_bfloat16", lambda: True)
-    families.save(families.module(family, "token_classification"), tmp_path)
-    served = Served(tmp_path, "token_classification", dtype="auto")
-    served.ask("w7 w23 w41")
+
+
+def saved(family: str, folder: Path) -> tuple[Path, str]:
+    """Return a checkpoint of a family, and its mode."""
+    mode = families.modes(family)[0]
+    families.save(families.module(family, mode), folder)
+    return folder, mode
+
+
+@pytest.mark.usefixtures("with_bfloat16")
+@pytest.mark.parametrize("family", sorted(dtypes.FLOAT32_ONLY))
+def test_layers_of_float32_alone_are_packed_and_served_in_it(tmp_path: Path, family: str) -> None:
+    folder, mode = saved(family, tmp_path / "checkpoint")
+    Served(folder, mode, dtype="auto").ask("w7 w23 w41")
+    config = ModelConfig.parse({"handler": {"mode": mode, "dtype": "auto"}})
+    export(folder, config, tmp_path / "target", [Request("w7 w23 w41")])
     with refused(ConfigError, "handler.dtype", "bfloat16", family, "float32"):
-        Served(tmp_path, "token_classification", dtype="bfloat16")
+        Served(folder, mode, dtype="bfloat16")
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("with_bfloat16")
+@pytest.mark.parametrize("family", families.CLASSIFIERS)
+def test_each_family_answers_on_a_processor_with_bfloat16(tmp_path: Path, family: str) -> None:
+    Served(*saved(family, tmp_path), dtype="auto").ask("w7 w23 w41")

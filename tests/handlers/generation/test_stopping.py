@@ -162,6 +162,7 @@ def test_sequences_share_their_items_and_do_not_change() -> None:
     longer, other = first.plus(3), first.plus(4)
     assert (tuple(first), tuple(longer), tuple(other.plus(5))) == ((1, 2), (1, 2, 3), (1, 2, 4, 5))
     assert (longer[-1], longer[1:], longer[:9:2], first[1:]) == (3, [2, 3], [1, 3], [2])
+    assert longer[::-1] == [3, 2, 1] and longer[:-1] == [1, 2]
     assert longer == (1, 2, 3) and hash(longer) == hash(Growing((1, 2, 3))) and longer != other
     with pytest.raises(IndexError):
         first[2]
