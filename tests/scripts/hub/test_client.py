@@ -223,6 +223,9 @@ def test_a_proxy_that_needs_a_package_is_named(monkeypatch: pytest.MonkeyPatch) 
         raise ImportError("Using SOCKS proxy, but the 'socksio' package is not installed.")
 
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", snapshot)
+    with pytest.raises(ImportError):
+        Hub("http://127.0.0.1:9").snapshot("org/name", None)
+    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:9")
     with refused(ProxyUnsupported, "ALL_PROXY", "socksio"):
         Hub("http://127.0.0.1:9").snapshot("org/name", None)
 
