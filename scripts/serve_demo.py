@@ -7,11 +7,13 @@ from typing import Annotated
 
 import typer
 
+from hf_serve.hosts.command_line import plain_errors
 from hf_serve.scripts import create_archive, make_demo_models, serve
 from hf_serve.scripts.default_modes import default_modes
 from hf_serve.scripts.paths import config_path_of
 
 
+@plain_errors()
 def main(
     modes: Annotated[
         list[str] | None, typer.Argument(help="Modes; default: the most used ones.")

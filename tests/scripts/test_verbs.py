@@ -14,7 +14,7 @@ from hf_serve.scripts.verbs import app
 # The verbs with subcommands that have options of a folder.
 OPTIONS_OF_GROUP = {"ray": ["start"], "kserve": ["start"]}
 # Commands of those who change the kit.
-OF_DEVELOPERS = {"default_modes", "lock_requirements", "write_docs", "write_openapi"}
+OF_DEVELOPERS = {"default_modes", "lock_requirements", "serve_demo", "write_docs", "write_openapi"}
 
 
 def test_each_command_has_a_verb() -> None:
