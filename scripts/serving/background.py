@@ -10,7 +10,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -373,9 +372,11 @@ class AsgiServer(BackgroundServer):
         if self.is_alive():
             process = psutil.Process(self.pid)
             process.terminate()
-            with suppress(psutil.TimeoutExpired):
-                process.wait(STOP_SECONDS)
-            if process.is_running():
+            end = time.monotonic() + STOP_SECONDS
+            # It stays as a zombie where the program that started it does not wait for it.
+            while self.is_alive() and time.monotonic() < end:
+                time.sleep(POLL_SECONDS)
+            if self.is_alive():
                 process.kill()
         (self.workdir / self.state_file).unlink(missing_ok=True)
 
