@@ -187,8 +187,13 @@ class BackgroundServer:
                 stderr=output,
                 start_new_session=True,
             )
-        server = cls(process.pid, started_at(process.pid) or 0.0, workdir, settings)
-        server.save()
+        try:
+            server = cls(process.pid, started_at(process.pid) or 0.0, workdir, settings)
+            server.save()
+        except BaseException:
+            # Nobody would find it.
+            process.kill()
+            raise
         return server
 
     def wait_until_ready(self, timeout: float) -> None:
