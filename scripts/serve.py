@@ -20,7 +20,7 @@ from hf_serve.scripts.archives.model_store import list_archives
 from hf_serve.scripts.command_line import PublicKey, counted, split_names
 from hf_serve.scripts.installation import command_line
 from hf_serve.scripts.paths import CONFIG, MODEL_STORE, shown
-from hf_serve.scripts.serving.background import ONE_URL_SECONDS, AsgiServer, OneUrl, launch_one_url
+from hf_serve.scripts.serving.background import ONE_URL_SECONDS, AsgiServer, OneUrl, start_one_url
 from hf_serve.scripts.serving.host_commands import body_limits
 from hf_serve.scripts.serving.logs import (
     SERVER_LOG,
@@ -314,7 +314,7 @@ def _announce(server: Server) -> None:
 def _launch_one_url(server: Server, port: int, api_key_file: Path | None) -> None:
     """Start the server at one URL, unless its port is 0, while models are loaded."""
     if port:
-        launch_one_url(server, port, body_limits(), api_key_file)
+        start_one_url(server, port, body_limits(), api_key_file, timeout=None)
 
 
 def _start(torchserve: TorchServe) -> Server:

@@ -279,7 +279,7 @@ def start_one_url(
     *,
     watch: Path | None = None,
     limits_of_models: Sequence[str] = (),
-    timeout: float = ONE_URL_SECONDS,
+    timeout: float | None = ONE_URL_SECONDS,
 ) -> OneUrl:
     """Start the server at one URL in front of a TorchServe, and return once it answers.
 
@@ -290,35 +290,12 @@ def start_one_url(
         api_key_file: a file with API keys; None for none.
         watch: TorchServe's model store, whose archives are registered as they come.
         limits_of_models: options of models on demand, such as `--models-max`.
-        timeout: seconds until it must answer.
+        timeout: seconds until it must answer; None does not wait. TorchServe may still be starting
+            then, unless models are on demand.
 
     Raises:
         PortInUse: the port is in use.
         BackgroundServerFailed: it does not start; it is stopped.
-    """
-    one_url = launch_one_url(
-        torchserve, port, limits, api_key_file, watch=watch, limits_of_models=limits_of_models
-    )
-    one_url.wait_until_ready(timeout)
-    return one_url
-
-
-def launch_one_url(
-    torchserve: Server,
-    port: int,
-    limits: BodyLimits,
-    api_key_file: Path | None = None,
-    *,
-    watch: Path | None = None,
-    limits_of_models: Sequence[str] = (),
-) -> OneUrl:
-    """Start the server at one URL without waiting for it.
-
-    The arguments are as in `start_one_url`. TorchServe may still be starting, unless models are
-    on demand.
-
-    Raises:
-        PortInUse: the port is in use.
     """
     require_free(port)
     workdir = torchserve.workdir.resolve()
@@ -336,7 +313,10 @@ def launch_one_url(
         options["--watch"] = watch.resolve()
     arguments = [str(each) for option in options.items() for each in option]
     arguments += limits_of_models
-    return OneUrl.launch(["-m", "hf_serve.hosts.asgi", *arguments], workdir, {"port": port})
+    one_url = OneUrl.launch(["-m", "hf_serve.hosts.asgi", *arguments], workdir, {"port": port})
+    if timeout is not None:
+        one_url.wait_until_ready(timeout)
+    return one_url
 
 
 # The log of a server without TorchServe, in the folder of logs of its work folder.
